@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "src/checkpoint/model_config.hpp"
+#include "src/token.hpp"
+
+namespace ingot {
+
+/// Names one sequence inside an Engine. Never reused within an engine's life.
+enum class SequenceId : std::uint64_t {};
+
+/// For which of a step's tokens logits are wanted.
+enum class LogitsOf { none, last, all };
+
+/// One sequence's share of a step: `tokens` are appended at its current length. A decode step has
+/// one token, a chunk of a prompt many; both kinds share a step.
+struct SequenceStep {
+  SequenceId sequence{};
+  std::span<const TokenId> tokens;  ///< at least one; ids within the vocabulary
+  LogitsOf logits = LogitsOf::last;
+};
+
+/// Logits of one SequenceStep: [rows, vocab_size] fp32, row-major; rows follow the tokens.
+struct StepLogits {
+  int rows = 0;
+  std::vector<float> values;
+
+  std::span<const float> row(int index) const {
+    const auto width = values.size() / static_cast<std::size_t>(rows);
+    return std::span(values).subspan(static_cast<std::size_t>(index) * width, width);
+  }
+};
+
+/// Runs the model over many sequences at once. Everything above it — scheduler, sampler, chat,
+/// batch generation — knows only this interface. One thread calls an engine at a time.
+///
+/// A sequence's logits do not depend on what else is in the batch, and, beyond the engine's stated
+/// rounding, not on how its tokens were cut into steps.
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  virtual const ModelConfig& config() const = 0;
+  /// The most tokens one sequence may hold.
+  virtual std::int64_t max_context() const = 0;
+
+  /// An empty sequence.
+  virtual SequenceId create_sequence() = 0;
+  /// An independent copy: equal state now, separate from here on. A snapshot is a fork that is
+  /// kept.
+  virtual SequenceId fork(SequenceId sequence) = 0;
+  virtual void release(SequenceId sequence) = 0;
+  /// Tokens that the sequence holds.
+  virtual std::int64_t length(SequenceId sequence) const = 0;
+
+  /// Drops the newest tokens so that `length` remain, as if they had never been given.
+  /// At most max_rollback() tokens can be dropped. Throws EngineError(invalid_argument) beyond.
+  virtual void rollback(SequenceId sequence, std::int64_t length) = 0;
+  virtual std::int64_t max_rollback() const = 0;
+
+  /// Runs one step of the batch; result i belongs to batch[i]. A sequence appears at most once.
+  /// Throws EngineError(invalid_argument) for a token outside the vocabulary, an unknown sequence
+  /// or a context overflow, before any state changes.
+  virtual std::vector<StepLogits> step(std::span<const SequenceStep> batch) = 0;
+};
+
+}  // namespace ingot

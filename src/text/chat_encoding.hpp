@@ -1,0 +1,57 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/error.hpp"
+#include "src/text/chat_message.hpp"
+#include "src/text/tokenizer.hpp"
+#include "src/token.hpp"
+
+namespace ingot {
+
+/// Which effort tiers a checkpoint's encoder has (model specification 6.4).
+enum class EffortTable {
+  april,  ///< none, high, max
+  v0731,  ///< none, low, high, max
+};
+
+struct ChatEncodingOptions {
+  Thinking thinking = Thinking::none;
+  EffortTable efforts = EffortTable::april;
+  bool keep_thinking = false;     ///< keep the reasoning of earlier turns (drop_thinking = false)
+  bool allow_special = false;     ///< text of messages may spell control tokens
+  bool generation_prompt = true;  ///< end with <｜Assistant｜> and <think> or </think>
+};
+
+/// A run of the prompt: ours (control tokens are recognised in it) or a message's (they are not).
+struct PromptPiece {
+  std::string text;
+  bool is_control = false;
+};
+
+/// A conversation as the model reads it.
+struct Prompt {
+  std::vector<PromptPiece> pieces;
+
+  std::string text() const;
+};
+
+/// Renders a conversation. Source: model specification 6.2; byte-equal to the official encoder.
+/// Errors: invalid_argument (roles out of order, an effort that the table lacks, by name).
+[[nodiscard]] Result<Prompt> render_chat(std::span<const ChatMessage> messages,
+                                         const ChatEncodingOptions& options);
+
+/// Ids of a rendered prompt: control tokens where we wrote them, ordinary pieces elsewhere.
+std::vector<TokenId> encode_prompt(const Tokenizer& tokenizer, const Prompt& prompt,
+                                   bool allow_special = false);
+
+/// Reads messages in the OpenAI chat format: a JSON array, or an object with `messages` and
+/// optionally `tools` and `response_format`.
+/// Errors: corrupt, invalid_argument; the message names the message's index and field.
+[[nodiscard]] Result<std::vector<ChatMessage>> parse_chat_messages(std::string_view json,
+                                                                   std::string_view origin);
+
+}  // namespace ingot

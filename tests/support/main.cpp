@@ -1,0 +1,35 @@
+// The one main of every test program: Catch2, plus a last line that tools/test adds up.
+#define CATCH_CONFIG_RUNNER
+#include <catch2/catch.hpp>
+
+#include <fmt/core.h>
+
+#include "tests/support/skip.hpp"
+
+namespace {
+
+int passed = 0;
+int failed = 0;
+
+struct CaseCounter : Catch::TestEventListenerBase {
+  using TestEventListenerBase::TestEventListenerBase;
+  void testCaseEnded(const Catch::TestCaseStats& stats) override {
+    ++(stats.totals.testCases.failed > 0 ? failed : passed);
+  }
+};
+CATCH_REGISTER_LISTENER(CaseCounter)
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Catch::Session session;
+  std::string suite = "tests";
+  session.cli(session.cli() |
+              Catch::clara::Opt(suite, "name")["--suite"]("name printed on the last line"));
+  if (const int status = session.applyCommandLine(argc, argv); status != 0) return status;
+  const int status = session.run();
+  const int skipped = ingot::test::skipped_count();
+  fmt::print("suite {}: {} passed, {} failed, {} skipped\n", suite, passed - skipped, failed,
+             skipped);
+  return status;
+}

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string_view>
+
+namespace ingot::test {
+
+/// Records that the running test case cannot be run here and why; the suite's last line counts it.
+/// Returns true so that a test reads `if (!have_gpu && skip("no GPU")) return;`.
+bool skip(std::string_view reason);
+
+/// Test cases skipped so far. For the suite's report.
+int skipped_count();
+
+}  // namespace ingot::test
