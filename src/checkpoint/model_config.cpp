@@ -25,6 +25,8 @@ constexpr std::int64_t kMostLayers = 1024;
 constexpr std::int64_t kMostHeads = std::int64_t{1} << 14;
 constexpr std::int64_t kMostExperts = std::int64_t{1} << 16;
 constexpr std::int64_t kMostPositions = INT32_MAX;
+// Over all layers; V4-Pro has 23,808. Keeps the list of expected tensors under 100 MB.
+constexpr std::int64_t kMostExpertsInAll = std::int64_t{1} << 16;
 // FP8 activations are quantised in groups of 128 along K, so every quantised K is a multiple of it
 // (model specification 3.1).
 constexpr int kActivationGroup = 128;
@@ -235,6 +237,14 @@ void check_consistency(ConfigFields& fields, const ModelConfig& model) {
   if (model.experts_per_token > model.num_experts) {
     fields.bad("num_experts_per_tok", fmt::format("is {}, more than n_routed_experts {}",
                                                   model.experts_per_token, model.num_experts));
+  }
+  const std::int64_t experts_in_all =
+      std::int64_t{model.num_layers + model.num_mtp_layers} * model.num_experts;
+  if (experts_in_all > kMostExpertsInAll) {
+    fields.bad(
+        "n_routed_experts",
+        fmt::format("is {}, which makes {} experts over all layers; at most {} are supported",
+                    model.num_experts, experts_in_all, kMostExpertsInAll));
   }
   if (model.num_hash_layers > model.num_layers) {
     fields.bad("num_hash_layers", fmt::format("is {}, more than num_hidden_layers {}",

@@ -150,6 +150,7 @@ TEST_CASE("sizes that do not fit each other are refused", "[cpu][checkpoint]") {
       {"/index_head_dim", 32, "qk_rope_head_dim"},
       {"/num_experts_per_tok", 257, "n_routed_experts"},
       {"/num_hash_layers", 44, "num_hidden_layers"},
+      {"/n_routed_experts", 2048, "over all layers"},
       {"/eos_token_id", 129280, "vocabulary"},
   }));
   CAPTURE(key, value);
