@@ -13,7 +13,7 @@ namespace {
 // What OpenAI's API writes for a token that cannot be.
 constexpr float kImpossible = -9999.0f;
 
-std::string quoted(std::string_view text) {
+std::string json_string(std::string_view text) {
   return to_python_json(text);
 }
 
@@ -23,7 +23,7 @@ std::string token_fields(const TokenLogprob& token, const Tokenizer& tokenizer) 
   Utf8Stream characters;
   std::string text = characters.push(bytes);
   text += characters.finish();
-  std::string out = fmt::format("\"token\": {}, \"logprob\": {}, \"bytes\": [", quoted(text),
+  std::string out = fmt::format("\"token\": {}, \"logprob\": {}, \"bytes\": [", json_string(text),
                                 std::isfinite(token.logprob) ? token.logprob : kImpossible);
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     fmt::format_to(std::back_inserter(out), "{}{}", i == 0 ? "" : ", ",
@@ -60,16 +60,17 @@ std::string logprobs_of(const GenerationResult& result, const Tokenizer& tokeniz
 std::string message_of(const AnswerHead& head, const GenerationResult& result, bool reasoned) {
   const bool only_calls = result.content.empty() && !result.tool_calls.empty();
   std::string out = fmt::format("{{\"role\": \"assistant\", \"content\": {}",
-                                only_calls ? "null" : quoted(result.content));
-  if (reasoned) out += ", \"reasoning_content\": " + quoted(result.reasoning);
+                                only_calls ? "null" : json_string(result.content));
+  if (reasoned) out += ", \"reasoning_content\": " + json_string(result.reasoning);
   if (!result.tool_calls.empty()) {
     out += ", \"tool_calls\": [";
     for (std::size_t i = 0; i < result.tool_calls.size(); ++i) {
       const ToolCall& call = result.tool_calls[i];
-      fmt::format_to(std::back_inserter(out),
-                     "{}{{\"id\": \"call_{}_{}\", \"type\": \"function\", \"function\": {{\"name\": "
-                     "{}, \"arguments\": {}}}}}",
-                     i == 0 ? "" : ", ", head.line, i, quoted(call.name), quoted(call.arguments));
+      fmt::format_to(
+          std::back_inserter(out),
+          "{}{{\"id\": \"call_{}_{}\", \"type\": \"function\", \"function\": {{\"name\": "
+          "{}, \"arguments\": {}}}}}",
+          i == 0 ? "" : ", ", head.line, i, json_string(call.name), json_string(call.arguments));
     }
     out += "]";
   }
@@ -89,17 +90,18 @@ std::string answer_line(const AnswerHead& head, const GenerationResult& result,
       "\"message\": {3}, \"logprobs\": {4}, \"finish_reason\": \"{5}\"}}], \"usage\": "
       "{{\"prompt_tokens\": {6}, \"completion_tokens\": {7}, \"total_tokens\": {8}, "
       "\"completion_tokens_details\": {{\"reasoning_tokens\": {9}}}}}}}}}, \"error\": null}}\n",
-      head.line, quoted(head.custom_id), quoted(head.model), message_of(head, result, reasoned),
-      logprobs_of(result, tokenizer), finish_reason_name(result.finish_reason),
-      result.prompt_tokens, completion, result.prompt_tokens + completion, result.thinking_tokens);
+      head.line, json_string(head.custom_id), json_string(head.model),
+      message_of(head, result, reasoned), logprobs_of(result, tokenizer),
+      finish_reason_name(result.finish_reason), result.prompt_tokens, completion,
+      result.prompt_tokens + completion, result.thinking_tokens);
 }
 
 std::string error_line(const BatchError& error) {
   return fmt::format(
       "{{\"id\": \"batch_req_{0}\", \"custom_id\": {1}, \"response\": null, \"error\": {{\"code\": "
       "{2}, \"message\": {3}, \"line\": {0}}}}}\n",
-      error.line, error.custom_id ? quoted(*error.custom_id) : "null", quoted(error.code),
-      quoted(fmt::format("line {}: {}", error.line, error.message)));
+      error.line, error.custom_id ? json_string(*error.custom_id) : "null", json_string(error.code),
+      json_string(fmt::format("line {}: {}", error.line, error.message)));
 }
 
 std::string text_line(std::string_view content) {

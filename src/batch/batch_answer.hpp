@@ -15,8 +15,8 @@ struct AnswerHead {
   std::string model;
 };
 
-/// One line of OpenAI's batch output for an answer, with its LF. Ids are made from the line's number
-/// and `created` is 0, so that the same input gives the same file.
+/// One line of OpenAI's batch output for an answer, with its LF. Ids are made from the line's
+/// number and `created` is 0, so that the same input gives the same file.
 std::string answer_line(const AnswerHead& head, const GenerationResult& result,
                         const Tokenizer& tokenizer);
 /// The same for a line that could not be answered.

@@ -70,8 +70,8 @@ BatchResult<BatchRequest> BatchJob::understand(const InputLine& line) {
   if (!id || id->empty()) return request;
   const XXH128_hash_t hash = XXH3_128bits(id->data(), id->size());
   if (!seen_.insert({hash.low64, hash.high64}).second) {
-    return tl::unexpected<BatchError>(BatchError{
-        line.number, id, "duplicate_custom_id", "an earlier line has the same custom_id"});
+    return tl::unexpected<BatchError>(BatchError{line.number, id, "duplicate_custom_id",
+                                                 "an earlier line has the same custom_id"});
   }
   return request;
 }
@@ -99,8 +99,8 @@ std::optional<BatchError> BatchJob::submit(BatchRequest request, Slot& slot) {
     } else if (result.error) {
       settle(slot, {head.line, head.custom_id, "generation_failed", result.error->message});
     } else {
-      slot.output = options_.plain_text ? text_line(result.content)
-                                        : answer_line(head, result, tokenizer_);
+      slot.output =
+          options_.plain_text ? text_line(result.content) : answer_line(head, result, tokenizer_);
       ++counts_.answered;
     }
   };

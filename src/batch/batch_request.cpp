@@ -61,8 +61,8 @@ Result<void> take_stop(RequestFields& body, SamplingParams& sampling) {
   }
   for (const JsonValue& item : stop->items) {
     if (item.kind != JsonValue::Kind::string) {
-      return invalid(fmt::format("body.stop must hold strings only, not {}",
-                                 json_kind_name(item.kind)));
+      return invalid(
+          fmt::format("body.stop must hold strings only, not {}", json_kind_name(item.kind)));
     }
     sampling.stop.push_back(item.text);
   }
@@ -107,8 +107,9 @@ Result<void> take_lengths(RequestFields& body, SamplingParams& sampling) {
                        [&] { return take(body.integer("max_completion_tokens"), new_name); });
   if (!taken) return taken;
   if (old_name && new_name && *old_name != *new_name) {
-    return invalid(fmt::format("body.max_tokens is {} but body.max_completion_tokens is {}; give one",
-                               *old_name, *new_name));
+    return invalid(
+        fmt::format("body.max_tokens is {} but body.max_completion_tokens is {}; give one",
+                    *old_name, *new_name));
   }
   if (old_name) sampling.max_tokens = old_name;
   if (new_name) sampling.max_tokens = new_name;
@@ -125,8 +126,8 @@ Result<void> take_logprobs(RequestFields& body, SamplingParams& sampling) {
     return invalid("body.top_logprobs needs body.logprobs to be true");
   }
   if (top && (*top < 0 || *top > kMaxTopLogprobs)) {
-    return invalid(fmt::format("body.top_logprobs is {}: it must be from 0 to {}", *top,
-                               kMaxTopLogprobs));
+    return invalid(
+        fmt::format("body.top_logprobs is {}: it must be from 0 to {}", *top, kMaxTopLogprobs));
   }
   if (wanted.value_or(false)) sampling.top_logprobs = static_cast<int>(top.value_or(0));
   return {};
@@ -178,9 +179,10 @@ Result<void> take_thinking(RequestFields& body, const BatchDefaults& defaults,
   if (effort) {
     asked = effort_from_api(*effort, defaults.efforts);
     if (!asked) {
-      return invalid(fmt::format("body.reasoning_effort is {}: it must be none, minimal, low, medium, "
-                                 "high, xhigh or max",
-                                 shown(*effort)));
+      return invalid(
+          fmt::format("body.reasoning_effort is {}: it must be none, minimal, low, medium, "
+                      "high, xhigh or max",
+                      shown(*effort)));
     }
   }
   const auto thinking = body.of_kind("thinking", JsonValue::Kind::object);
@@ -212,10 +214,9 @@ Result<void> take_formalities(RequestFields& body) {
   }
   std::optional<bool> stream, parallel;
   std::optional<std::int64_t> n;
-  auto taken =
-      in_turn([&] { return take(body.boolean("stream"), stream); },
-              [&] { return take(body.boolean("parallel_tool_calls"), parallel); },
-              [&] { return take(body.integer("n"), n); });
+  auto taken = in_turn([&] { return take(body.boolean("stream"), stream); },
+                       [&] { return take(body.boolean("parallel_tool_calls"), parallel); },
+                       [&] { return take(body.integer("n"), n); });
   if (!taken) return taken;
   if (stream.value_or(false)) return invalid("body.stream is true: a batch cannot stream");
   if (!parallel.value_or(true)) {
@@ -239,7 +240,8 @@ Result<void> take_conversation(RequestFields& body, const BatchDefaults& default
   const JsonValue* choice = body.any("tool_choice");
   const bool no_tools = choice != nullptr && choice->text == "none";
   if (choice != nullptr && !no_tools && choice->text != "auto") {
-    return invalid("body.tool_choice must be \"auto\" or \"none\": the model cannot be forced to call");
+    return invalid(
+        "body.tool_choice must be \"auto\" or \"none\": the model cannot be forced to call");
   }
   const auto tools = body.of_kind("tools", JsonValue::Kind::array);
   if (!tools) return Unexpected(tools.error());
@@ -252,8 +254,9 @@ Result<void> take_conversation(RequestFields& body, const BatchDefaults& default
   if (*format != nullptr) {
     const JsonValue* type = (*format)->find("type");
     if (type == nullptr || type->text != "text") {
-      return invalid("body.response_format must have the type \"text\": ingot cannot hold the model to "
-                     "a grammar");
+      return invalid(
+          "body.response_format must have the type \"text\": ingot cannot hold the model to "
+          "a grammar");
     }
   }
   auto parsed = parse_chat_messages(to_python_json(conversation), "body");
@@ -273,12 +276,11 @@ Result<void> take_conversation(RequestFields& body, const BatchDefaults& default
 Result<void> take_body(const JsonValue& object, const BatchDefaults& defaults,
                        BatchRequest& request) {
   RequestFields body(object, "body.");
-  auto taken =
-      in_turn([&] { return take_conversation(body, defaults, request); },
-              [&] { return take_sampling(body, request.sampling); },
-              [&] { return take_thinking(body, defaults, request); },
-              [&] { return take_formalities(body); },
-              [&] { return take(body.string("model"), request.model); });
+  auto taken = in_turn([&] { return take_conversation(body, defaults, request); },
+                       [&] { return take_sampling(body, request.sampling); },
+                       [&] { return take_thinking(body, defaults, request); },
+                       [&] { return take_formalities(body); },
+                       [&] { return take(body.string("model"), request.model); });
   if (!taken) return taken;
   return defaults.ignore_unknown ? Result<void>() : body.no_others();
 }
@@ -306,14 +308,14 @@ using LineFailure = tl::unexpected<BatchError>;
 
 LineFailure line_failure(const InputLine& line, std::string code, std::string message,
                          std::optional<std::string> custom_id = std::nullopt) {
-  return LineFailure(BatchError{line.number, std::move(custom_id), std::move(code),
-                                std::move(message)});
+  return LineFailure(
+      BatchError{line.number, std::move(custom_id), std::move(code), std::move(message)});
 }
 
 LineFailure too_long(const InputLine& line) {
-  return line_failure(line, "line_too_long",
-                      fmt::format("the line is longer than {} MiB and was not read",
-                                  kMaxLineBytes >> 20));
+  return line_failure(
+      line, "line_too_long",
+      fmt::format("the line is longer than {} MiB and was not read", kMaxLineBytes >> 20));
 }
 
 }  // namespace
@@ -323,10 +325,11 @@ BatchResult<BatchRequest> parse_batch_line(const InputLine& line, const BatchDef
   const auto parsed = parse_json(line.text, "the line");
   if (!parsed) return line_failure(line, "invalid_json", parsed.error().message);
   if (parsed->kind != JsonValue::Kind::object) {
-    return line_failure(line, "invalid_request",
-                        fmt::format("the line must be a JSON object with custom_id, url and body, not "
-                                    "{}",
-                                    json_kind_name(parsed->kind)));
+    return line_failure(
+        line, "invalid_request",
+        fmt::format("the line must be a JSON object with custom_id, url and body, not "
+                    "{}",
+                    json_kind_name(parsed->kind)));
   }
   RequestFields fields(*parsed, "");
   const auto custom_id = fields.string("custom_id");

@@ -200,7 +200,7 @@ Unexpected wrong(const SettingSpec& spec, std::string_view given) {
   return fail(ErrorCode::invalid_argument, message);
 }
 
-std::string quoted(std::string_view text) {
+std::string in_double_quotes(std::string_view text) {
   constexpr std::size_t kLongest = 60;  // of outside text in a message
   std::string out = "\"";
   for (const char c : text.substr(0, kLongest)) {
@@ -222,7 +222,7 @@ std::string describe(const SettingValue& value) {
   return std::visit(
       []<class T>(const T& given) -> std::string {
         if constexpr (std::is_same_v<T, std::string>) {
-          return quoted(given);
+          return in_double_quotes(given);
         } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
           return "a list";
         } else {
@@ -307,14 +307,14 @@ Result<void> assign_text(Settings& settings, const SettingSpec& spec,
           return assign(settings, spec, text != "false");
         } else if constexpr (std::is_same_v<T, double>) {
           const auto number = to_number(text);
-          return number ? assign(settings, spec, *number) : wrong(spec, quoted(text));
+          return number ? assign(settings, spec, *number) : wrong(spec, in_double_quotes(text));
         } else if constexpr (std::is_same_v<T, std::string>) {
           return assign(settings, spec, text);
         } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
           return assign(settings, spec, std::vector<std::string>(texts.begin(), texts.end()));
         } else {
           const auto number = to_integer(text);
-          return number ? assign(settings, spec, *number) : wrong(spec, quoted(text));
+          return number ? assign(settings, spec, *number) : wrong(spec, in_double_quotes(text));
         }
       },
       spec.member);
@@ -327,11 +327,11 @@ std::string show(const Settings& settings, const SettingSpec& spec) {
         if constexpr (std::is_same_v<T, std::optional<std::int64_t>>) {
           return value ? fmt::format("{}", *value) : "unset";
         } else if constexpr (std::is_same_v<T, std::string>) {
-          return quoted(value);
+          return in_double_quotes(value);
         } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
           std::vector<std::string> parts;
           for (const std::string& part : value)
-            parts.push_back(quoted(part));
+            parts.push_back(in_double_quotes(part));
           return fmt::format("[{}]", fmt::join(parts, ", "));
         } else {
           return fmt::format("{}", value);
