@@ -9,7 +9,9 @@
 
 namespace ingot {
 
+namespace reference {
 class SequenceState;
+}
 
 struct ReferenceOptions {
   int threads = 0;                  ///< worker threads in all; 0 = one per CPU of this process
@@ -27,8 +29,10 @@ struct ReferenceOptions {
 /// sums over split dimensions, and nothing else.
 class ReferenceEngine final : public Engine {
  public:
+  /// @param checkpoint  from open_checkpoint(): every tensor that the config implies is there
   /// Errors (thrown): invalid_argument for a TP size that does not divide the model (the message
-  /// lists those that do) or an option out of range; corrupt for damage found in the weights.
+  /// lists those that do) or an option out of range; corrupt for damage found in the weights;
+  /// unsupported for a head width that the loops do not take.
   ReferenceEngine(Checkpoint checkpoint, const ReferenceOptions& options);
   ~ReferenceEngine() override;
 
@@ -56,7 +60,7 @@ class ReferenceEngine final : public Engine {
   std::int64_t mtp_length(SequenceId sequence) const;
 
   /// What a rank keeps of a sequence; for tests. Valid until the next call that changes it.
-  const SequenceState& state(SequenceId sequence, int tp_rank = 0) const;
+  const reference::SequenceState& state(SequenceId sequence, int tp_rank = 0) const;
 
  private:
   struct Impl;

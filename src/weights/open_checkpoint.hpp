@@ -20,7 +20,7 @@ namespace ingot {
 std::vector<std::string> check_complete(const Checkpoint& checkpoint, Problems& problems);
 
 /// Reads a tensor's bytes where a value can do harm: scale bytes must not be 255 (NaN), the experts
-/// of a token must exist and differ. For other kinds it reads nothing. Call when weights are
+/// of a token must exist. For other kinds it reads nothing. Call when weights are
 /// loaded.
 /// @param origin where the tensor lies, for the message
 /// Error: corrupt; names tensor, row and column.
