@@ -251,24 +251,24 @@ Result<void> take_conversation(RequestFields& body, const BatchDefaults& default
   }
   const auto format = body.of_kind("response_format", JsonValue::Kind::object);
   if (!format) return Unexpected(format.error());
+  // Schemas are asked for in the prompt, as the official encoder does; nothing holds the model to
+  // it.
   if (*format != nullptr) {
-    const JsonValue* type = (*format)->find("type");
-    if (type == nullptr || type->text != "text") {
-      return invalid(
-          "body.response_format must have the type \"text\": ingot cannot hold the model to "
-          "a grammar");
-    }
+    conversation.keys.push_back("response_format");
+    conversation.items.push_back(**format);
   }
   auto parsed = parse_chat_messages(to_python_json(conversation), "body");
   if (!parsed) return Unexpected(parsed.error());
   request.messages = std::move(*parsed);
-  if (!defaults.system.empty() && request.messages.front().role != Role::system) {
+  if (defaults.system.empty()) return {};
+  ChatMessage& first = request.messages.front();
+  if (first.role != Role::system) {
     ChatMessage system;
     system.role = Role::system;
     system.content = defaults.system;
-    // The encoder writes tools where the first message carries them.
-    system.tools = std::exchange(request.messages.front().tools, {});
     request.messages.insert(request.messages.begin(), std::move(system));
+  } else if (first.content.empty()) {
+    first.content = defaults.system;  // made for the tools alone
   }
   return {};
 }

@@ -92,6 +92,17 @@ SamplingParams sampling_params(const Settings& settings, std::uint64_t seed) {
   return params;
 }
 
+Result<void> check_effort(Thinking thinking, EffortTable efforts) {
+  ChatEncodingOptions encoding;
+  encoding.thinking = thinking;
+  encoding.efforts = efforts;
+  ChatMessage message;
+  message.content = "?";
+  auto rendered = render_chat({&message, 1}, encoding);
+  if (!rendered) return Unexpected(rendered.error());
+  return {};
+}
+
 Thinking thinking_from_name(std::string_view name) {
   if (name == "low") return Thinking::low;
   if (name == "high") return Thinking::high;

@@ -35,6 +35,9 @@ SchedulerOptions scheduler_options(const Settings& settings);
 /// Sampling defaults as the settings give them; `seed` where they leave it unset.
 SamplingParams sampling_params(const Settings& settings, std::uint64_t seed);
 
+/// Whether the checkpoint's encoder has an effort. Error: what render_chat reports, which names it.
+[[nodiscard]] Result<void> check_effort(Thinking thinking, EffortTable efforts);
+
 /// "none", "low", "high" or "max", which the settings have checked.
 Thinking thinking_from_name(std::string_view name);
 

@@ -140,11 +140,7 @@ void CompressorState::rollback(std::int64_t length) {
 }
 
 void CompressorState::forget_before(std::int64_t length) {
-<<<<<<< HEAD
-  if (ratio_ == 0) return;
-=======
   if (ratio_ == 0 || length <= 0) return;
->>>>>>> reference
   k_.forget_before(first_needed(length));
   s_.forget_before(first_needed(length));
 }
@@ -152,11 +148,7 @@ void CompressorState::forget_before(std::int64_t length) {
 bool CompressorState::same_as(const CompressorState& other, std::int64_t length) const {
   if (pool_ != other.pool_ || k_.end() != other.k_.end()) return false;
   if (ratio_ == 0) return true;
-<<<<<<< HEAD
-  const std::int64_t from = std::min(first_needed(length), k_.end());
-=======
   const std::int64_t from = std::min(first_needed(std::max<std::int64_t>(0, length)), k_.end());
->>>>>>> reference
   return std::ranges::equal(k_.rows(from, k_.end()), other.k_.rows(from, k_.end())) &&
          std::ranges::equal(s_.rows(from, s_.end()), other.s_.rows(from, s_.end()));
 }

@@ -44,14 +44,9 @@ class RowHistory {
   /// Rows before `position` are not needed any more. They go when they are as many as the rest, so
   /// that a long decode moves each row once.
   void forget_before(std::int64_t position) {
-<<<<<<< HEAD
-    const std::int64_t old = std::min(position, end_) - first_;
-    if (old <= end_ - std::min(position, end_)) return;
-=======
     position = std::min(position, end_);
     const std::int64_t old = position - first_;
     if (old <= end_ - position) return;
->>>>>>> reference
     const auto count = static_cast<std::ptrdiff_t>(static_cast<std::size_t>(old) * width_);
     values_.erase(values_.begin(), values_.begin() + count);
     first_ += old;

@@ -51,15 +51,10 @@ void TpGroup::all_reduce_sum(int tp_rank, std::span<float> values) {
   const std::size_t end = values.size() * (rank + 1) / ranks;
   for (std::size_t i = begin; i < end; ++i) {
     float sum = parts_[0][i];
-<<<<<<< HEAD
-    for (std::size_t r = 1; r < ranks; ++r) sum += parts_[r][i];
-    for (const std::span<float>& part : parts_) part[i] = sum;
-=======
     for (std::size_t r = 1; r < ranks; ++r)
       sum += parts_[r][i];
     for (const std::span<float>& part : parts_)
       part[i] = sum;
->>>>>>> reference
   }
   meet();
 }
