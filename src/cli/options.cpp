@@ -3,11 +3,13 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <initializer_list>
 #include <map>
 #include <memory>
+#include <thread>
 
 #include "src/cli/settings_config.hpp"
 #include "src/cli/version.hpp"
@@ -116,8 +118,13 @@ std::string one_line(std::string text) {
   return text;
 }
 
-Result<int> whole_number(std::string_view flag, std::string_view text, int low, int high) {
-  int value = 0;
+int usable_cpus() {
+  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
+Result<std::int64_t> whole_number(std::string_view flag, std::string_view text, std::int64_t low,
+                                  std::int64_t high) {
+  std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size() || value < low || value > high) {
     return fail(ErrorCode::invalid_argument,
@@ -136,6 +143,10 @@ struct Parsed {
   ScoreOptions score;
   std::string score_tokens, score_text, score_top = "5";
   bool score_no_bos = false;
+  InspectOptions inspect;
+  std::string inspect_model, inspect_tp;
+  SynthOptions synth;
+  std::string synth_seed = "1", synth_tokenizer;
   DoctorOptions doctor;
 };
 
@@ -213,6 +224,45 @@ CLI::App* add_score(CLI::App& app, Parsed& parsed) {
   return score;
 }
 
+CLI::App* add_inspect(CLI::App& app, Parsed& parsed) {
+  CLI::App* inspect =
+      app.add_subcommand("inspect", "what a checkpoint holds, and whether it is whole");
+  auto* folder =
+      inspect->add_option("DIR,--model", parsed.inspect_model, "folder of the checkpoint");
+  folder->type_name("DIR")->required();
+  inspect->add_option("--tp", parsed.inspect_tp, "also print what each of N ranks loads")
+      ->type_name("N");
+  inspect->add_flag("--hash", parsed.inspect.hash,
+                    "also print every tensor's digest and check every scale");
+  inspect->add_flag("--json", parsed.inspect.json, "print one JSON object");
+  inspect->footer(
+      "Example:\n"
+      "  ingot inspect DIR --tp 4\n"
+      "Exit status: 0 the checkpoint is whole, 2 it is not.");
+  return inspect;
+}
+
+CLI::App* add_synth(CLI::App& app, Parsed& parsed) {
+  CLI::App* synth = app.add_subcommand("synth", "write a checkpoint of random weights");
+  synth->add_option("--config", parsed.synth.config_json, "shape of the model")
+      ->type_name("config.json")
+      ->required();
+  synth->add_option("--seed", parsed.synth_seed, "same seed, same bytes (default 1)")
+      ->type_name("N");
+  synth
+      ->add_option("--tokenizer", parsed.synth_tokenizer,
+                   "tokenizer.json, tokenizer.json.zst or a folder with one: copied into OUT")
+      ->type_name("FILE");
+  synth->add_flag("--force", parsed.synth.force, "write into a folder that is not empty");
+  synth->add_option("OUT", parsed.synth.out, "folder, made where it is missing")
+      ->type_name("OUT")
+      ->required();
+  synth->footer(
+      "Example:\n"
+      "  ingot synth --config config.json --seed 1 --tokenizer tokenizer.json OUT");
+  return synth;
+}
+
 CLI::App* add_doctor(CLI::App& app, Parsed& parsed) {
   CLI::App* doctor = app.add_subcommand("doctor", "check this machine, show the settings");
   doctor->add_flag("--settings", parsed.doctor.show_settings,
@@ -262,6 +312,8 @@ Result<Command> parse_command_line(std::span<const char* const> arguments,
   const CLI::App* chat = add_chat(app, parsed);
   const CLI::App* generate = add_generate(app, parsed);
   const CLI::App* score = add_score(app, parsed);
+  const CLI::App* inspect = add_inspect(app, parsed);
+  const CLI::App* synth = add_synth(app, parsed);
   const CLI::App* doctor = add_doctor(app, parsed);
 
   const auto chosen_name = [&]() -> std::string {
@@ -306,11 +358,29 @@ Result<Command> parse_command_line(std::span<const char* const> arguments,
     parsed.score.settings = settings->values();
     const auto top = whole_number("--top", parsed.score_top, 0, 1000);
     if (!top) return Unexpected(top.error());
-    parsed.score.top = *top;
+    parsed.score.top = static_cast<int>(*top);
     parsed.score.bos = !parsed.score_no_bos;
     if (score->count("--tokens") > 0) parsed.score.tokens = parsed.score_tokens;
     if (score->count("--text") > 0) parsed.score.text = parsed.score_text;
     return parsed.score;
+  }
+  if (inspect->parsed()) {
+    parsed.inspect.model = parsed.inspect_model;
+    parsed.inspect.threads = usable_cpus();
+    if (inspect->count("--tp") > 0) {
+      const auto tp = whole_number("--tp", parsed.inspect_tp, 1, 64);
+      if (!tp) return Unexpected(tp.error());
+      parsed.inspect.tp = static_cast<int>(*tp);
+    }
+    return parsed.inspect;
+  }
+  if (synth->parsed()) {
+    parsed.synth.threads = usable_cpus();
+    const auto seed = whole_number("--seed", parsed.synth_seed, 0, INT64_MAX);
+    if (!seed) return Unexpected(seed.error());
+    parsed.synth.seed = static_cast<std::uint64_t>(*seed);
+    if (!parsed.synth_tokenizer.empty()) parsed.synth.tokenizer = parsed.synth_tokenizer;
+    return parsed.synth;
   }
   if (doctor->parsed()) {
     auto settings = settings_of(*doctor, parsed.doctor_settings);

@@ -8,7 +8,9 @@
 #include "src/cli/chat_command.hpp"
 #include "src/cli/doctor_command.hpp"
 #include "src/cli/generate_command.hpp"
+#include "src/cli/inspect_command.hpp"
 #include "src/cli/score_command.hpp"
+#include "src/cli/synth_command.hpp"
 
 namespace ingot {
 
@@ -17,8 +19,8 @@ struct PrintAndExit {
   std::string text;
 };
 
-using Command =
-    std::variant<PrintAndExit, ChatOptions, GenerateOptions, ScoreOptions, DoctorOptions>;
+using Command = std::variant<PrintAndExit, ChatOptions, GenerateOptions, ScoreOptions,
+                             InspectOptions, SynthOptions, DoctorOptions>;
 
 /// What the command line, the settings file that it names and the environment ask for. Every value
 /// is checked against its range here; whether files exist is the command's affair.

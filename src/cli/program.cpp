@@ -28,6 +28,12 @@ int run(const GenerateOptions& options) {
 int run(const ScoreOptions& options) {
   return run_score(options);
 }
+int run(const InspectOptions& options) {
+  return run_inspect(options, stdout);
+}
+int run(const SynthOptions& options) {
+  return run_synth(options);
+}
 int run(const DoctorOptions& options) {
   return run_doctor(options);
 }

@@ -59,7 +59,7 @@ class ValueHandler : public nlohmann::json_sax<nlohmann::json> {
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
   bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception& e) override {
-    problem_ = json_error_text(e.what());
+    problem_ = json_parser_words(e.what());
     return false;
   }
 
@@ -284,7 +284,7 @@ std::string python_float(double value) {
   return fmt::format("{}{}.{}", sign, digits.substr(0, point), digits.substr(point));
 }
 
-std::string json_error_text(std::string_view what) {
+std::string json_parser_words(std::string_view what) {
   if (const std::size_t bracket = what.find("] "); bracket != std::string_view::npos) {
     what.remove_prefix(bracket + 2);
   }

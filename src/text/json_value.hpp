@@ -68,6 +68,6 @@ class JsonBuilder {
 };
 
 /// What nlohmann's parser has to say, without its prefix and cut to one short line.
-std::string json_error_text(std::string_view what);
+std::string json_parser_words(std::string_view what);
 
 }  // namespace ingot

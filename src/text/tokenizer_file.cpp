@@ -170,7 +170,7 @@ class FileHandler : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception& e) override {
-    return refuse(ErrorCode::corrupt, json_error_text(e.what()));
+    return refuse(ErrorCode::corrupt, json_parser_words(e.what()));
   }
 
   JsonValue take_settings() { return builder_.take(); }
