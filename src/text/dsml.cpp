@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "src/text/chat_literals.hpp"
+#include "src/text/dsml_tags.hpp"
 #include "src/text/json_value.hpp"
 
 namespace ingot {
@@ -10,11 +11,12 @@ namespace {
 
 void write_parameter(PromptBuilder& prompt, std::string_view name, const JsonValue& value) {
   const bool is_string = value.kind == JsonValue::Kind::string;
-  prompt.control("<｜DSML｜parameter name=\"");
+  prompt.control(dsml::kParameterOpen);
+  prompt.control(dsml::kName);
   prompt.text(name);
-  prompt.control(is_string ? "\" string=\"true\">" : "\" string=\"false\">");
+  prompt.control(is_string ? dsml::kString : dsml::kNotString);
   prompt.text(is_string ? value.text : to_python_json(value));
-  prompt.control("</｜DSML｜parameter>");
+  prompt.control(dsml::kParameterClose);
 }
 
 void write_parameters(PromptBuilder& prompt, const ToolCall& call) {
@@ -56,16 +58,21 @@ Result<void> write_tools(PromptBuilder& prompt, std::span<const std::string> too
 }
 
 void write_tool_calls(PromptBuilder& prompt, std::span<const ToolCall> calls) {
-  prompt.control("<｜DSML｜tool_calls>\n");
+  prompt.control(dsml::kBlockOpen);
+  prompt.control(">\n");
   for (std::size_t i = 0; i < calls.size(); ++i) {
     if (i > 0) prompt.control("\n");
-    prompt.control("<｜DSML｜invoke name=\"");
+    prompt.control(dsml::kInvokeOpen);
+    prompt.control(dsml::kName);
     prompt.text(calls[i].name);
-    prompt.control("\">\n");
+    prompt.control(dsml::kNameEnd);
+    prompt.control("\n");
     write_parameters(prompt, calls[i]);
-    prompt.control("\n</｜DSML｜invoke>");
+    prompt.control("\n");
+    prompt.control(dsml::kInvokeClose);
   }
-  prompt.control("\n</｜DSML｜tool_calls>");
+  prompt.control("\n");
+  prompt.control(dsml::kBlockClose);
 }
 
 }  // namespace ingot
