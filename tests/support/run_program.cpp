@@ -1,6 +1,7 @@
 #include "tests/support/run_program.hpp"
 
 #include <fcntl.h>
+#include <grp.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -86,6 +87,12 @@ ProgramResult run_ingot(const std::vector<std::string>& arguments, const Program
       const rlimit limit{options.file_size_limit, options.file_size_limit};
       ::setrlimit(RLIMIT_FSIZE, &limit);
       ::signal(SIGXFSZ, SIG_IGN);  // the write fails with EFBIG instead
+    }
+    if (options.as_nobody && ::geteuid() == 0) {
+      constexpr unsigned kNobody = 65534;
+      if (::setgroups(0, nullptr) != 0 || ::setgid(kNobody) != 0 || ::setuid(kNobody) != 0) {
+        ::_exit(126);
+      }
     }
     if (!options.working_directory.empty() && ::chdir(options.working_directory.c_str()) != 0) {
       ::_exit(126);

@@ -24,6 +24,7 @@ struct ProgramOptions {
   std::string wait_for;
   std::function<void(int)> then;
   bool close_output = false;  ///< nobody reads its standard output
+  bool as_nobody = false;  ///< without root's rights; needs root to begin with, or not to be root
 };
 
 /// Runs build/ingot (INGOT_TEST_PROGRAM) to its end. Throws std::runtime_error if it cannot start.
