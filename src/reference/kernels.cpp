@@ -15,16 +15,21 @@ INGOT_LANE_OP void dot_block(const float* const* x, const float* w, int k, float
   Lanes sums[X_ROWS][W_ROWS] = {};
   for (int i = 0; i < k; i += kLanes) {
     Lanes a[X_ROWS];
+    INGOT_UNROLL
     for (int r = 0; r < X_ROWS; ++r)
       load(a[r], x[r] + i);
+    INGOT_UNROLL
     for (int c = 0; c < W_ROWS; ++c) {
       Lanes b;
       load(b, w + static_cast<std::ptrdiff_t>(column + c) * k + i);
+      INGOT_UNROLL
       for (int r = 0; r < X_ROWS; ++r)
         sums[r][c] += a[r] * b;
     }
   }
+  INGOT_UNROLL
   for (int r = 0; r < X_ROWS; ++r) {
+    INGOT_UNROLL
     for (int c = 0; c < W_ROWS; ++c)
       y[r][column + c] = fold(sums[r][c]);
   }
@@ -46,14 +51,18 @@ INGOT_LANE_OP void sum_block(const float* weights, int weight_stride, const floa
   Lanes sums[ROWS][VECTORS] = {};
   for (int j = 0; j < count; ++j) {
     const float* value = values + static_cast<std::ptrdiff_t>(j) * width;
+    INGOT_UNROLL
     for (int v = 0; v < VECTORS; ++v) {
       Lanes b;
       load(b, value + v * kLanes);
+      INGOT_UNROLL
       for (int r = 0; r < ROWS; ++r)
         sums[r][v] += weights[r * weight_stride + j] * b;
     }
   }
+  INGOT_UNROLL
   for (int r = 0; r < ROWS; ++r) {
+    INGOT_UNROLL
     for (int v = 0; v < VECTORS; ++v) {
       store(out + static_cast<std::ptrdiff_t>(r) * width + v * kLanes, sums[r][v]);
     }
@@ -137,9 +146,7 @@ INGOT_TARGET_CLONES
 void convert_bf16(const std::byte* from, int k, float* to) {
   for (int i = 0; i < k; i += kLanes) {
     Lanes v;
-    std::uint16_t halves[kLanes];
-    std::memcpy(halves, from + 2 * static_cast<std::ptrdiff_t>(i), sizeof halves);
-    load_bf16(v, halves);
+    load_bf16(v, from + 2 * static_cast<std::ptrdiff_t>(i));
     store(to + i, v);
   }
 }
