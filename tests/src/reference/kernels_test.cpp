@@ -96,9 +96,11 @@ TEST_CASE("vector conversions are the scalar ones", "[cpu][reference]") {
   for (int i = 0; i < 256; ++i)
     bytes[static_cast<std::size_t>(i)] = static_cast<std::uint8_t>(i);
   std::vector<float> floats(256);
-  convert_e4m3(reinterpret_cast<const std::byte*>(bytes.data()), 256, 0.25F, floats.data());
+  const std::vector<std::uint8_t> block_scales = {125, 126};
+  convert_e4m3(reinterpret_cast<const std::byte*>(bytes.data()), 256, 1, 0, 256,
+               block_scales.data(), floats.data());
   for (std::size_t i = 0; i < 256; ++i) {
-    const float want = 0.25F * e4m3_value(bytes[i]);
+    const float want = (i < 128 ? 0.25F : 0.5F) * e4m3_value(bytes[i]);
     if (std::isnan(want)) {
       CHECK(std::isnan(floats[i]));
     } else {
