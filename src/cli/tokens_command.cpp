@@ -72,7 +72,7 @@ Encoded encode_messages(const Tokenizer& tokenizer, const TokensOptions& options
   const std::vector<ChatMessage> messages =
       value_or_throw(parse_chat_messages(json, options.messages.string()));
   ChatEncodingOptions encoding;
-  encoding.thinking = options.thinking.value_or(Thinking::none);
+  encoding.thinking = options.thinking;
   encoding.efforts = effort_table(options.model);
   encoding.keep_thinking = options.keep_thinking;
   const Prompt prompt = value_or_throw(render_chat(messages, encoding));
@@ -121,7 +121,8 @@ void check_options(const TokensOptions& options) {
     throw EngineError(ErrorCode::invalid_argument,
                       "tokens: give exactly one of --text, --messages and --input");
   }
-  if (options.messages.empty() && (options.thinking || options.keep_thinking)) {
+  const bool thinks = options.thinking != Thinking::none || options.keep_thinking;
+  if (options.messages.empty() && thinks) {
     throw EngineError(ErrorCode::invalid_argument,
                       "tokens: --thinking and --keep-thinking go with --messages; a text is "
                       "encoded as it is");
