@@ -59,6 +59,10 @@ class ReferenceEngine final : public Engine {
   /// of a position depends on the token after it.
   std::int64_t mtp_length(SequenceId sequence) const;
 
+  /// Rows of logits with a NaN in them, since the start. A NaN stays in its own row; the first one
+  /// is also logged.
+  std::int64_t nan_rows() const;
+
   /// What a rank keeps of a sequence; for tests. Valid until the next call that changes it.
   const reference::SequenceState& state(SequenceId sequence, int tp_rank = 0) const;
 
