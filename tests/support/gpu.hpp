@@ -1,0 +1,19 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "runtime/cuda/context.hpp"
+#include "runtime/jit/compiler.hpp"
+#include "tests/support/libraries.hpp"
+
+namespace ingot::test {
+
+/// The driver, if it shows at least `devices` devices; otherwise null, after skip() said why.
+std::shared_ptr<const cu::DriverApi> driver_or_skip(int devices);
+
+/// A cubin of `source` for the context's card, by NVRTC in this process. Throws EngineError.
+jit::CompiledKernel compile_for(const cu::Context& context, const std::string& name,
+                                const std::string& source);
+
+}  // namespace ingot::test
