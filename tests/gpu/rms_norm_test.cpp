@@ -61,10 +61,16 @@ TEST_CASE("every rms_norm variant agrees with the definition", "[gpu][families]"
     const auto x_device = test::to_device(context, stream, x);
     const auto weight_device = test::to_device(context, stream, weight);
 
-    for (const auto& params : RmsNorm::space(sample, limits).candidates()) {
-      const jit::Variant variant{std::string(RmsNorm::kStem), jit::param_values(params)};
-      CAPTURE(jit::describe(variant));
-      const jit::Kernel kernel = test::load_variant(context, variant);
+    const auto candidates = RmsNorm::space(sample, limits).candidates();
+    std::vector<jit::Variant> all;
+    for (const auto& params : candidates) {
+      all.push_back({std::string(RmsNorm::kStem), jit::param_values(params)});
+    }
+    const std::vector<jit::Kernel> loaded = test::load_variants(context, all);
+    for (std::size_t candidate = 0; candidate < candidates.size(); ++candidate) {
+      const auto& params = candidates[candidate];
+      const jit::Kernel& kernel = loaded[candidate];
+      CAPTURE(jit::describe(all[candidate]));
       const auto y_device = test::to_device(
           context, stream, std::vector<std::uint16_t>((kRows + kGuardRows) * hidden, kPoison));
       const RmsNorm::Args args{.input = x_device.as<kernels::bf16>(),

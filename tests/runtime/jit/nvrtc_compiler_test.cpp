@@ -2,8 +2,10 @@
 
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <span>
 
 #include "runtime/jit/arch.hpp"
+#include "runtime/jit/cubin_info.hpp"
 #include "tests/gpu/smoke_kernels.hpp"
 #include "tests/support/libraries.hpp"
 #include "tests/support/skip.hpp"
@@ -69,6 +71,54 @@ TEST_CASE("an architecture that NVRTC does not know is refused by name", "[cpu][
   CHECK(kernel.error().code == ErrorCode::unsupported);
   CHECK_THAT(kernel.error().message,
              Catch::Contains("sm_200a") && Catch::Contains("install a newer NVRTC"));
+}
+
+TEST_CASE("one source compiled twice is reported twice", "[cpu][jit][nvrtc]") {
+  const auto nvrtc = test::nvrtc_or_skip();
+  if (!nvrtc) return;
+  jit::NvrtcCompiler compiler(nvrtc);
+  const auto first = compiler.compile(job_of(test::kSmokeSource));
+  const auto second = compiler.compile(job_of(test::kSmokeSource));
+  REQUIRE(first);
+  REQUIRE(second);
+  CHECK(second->resources == first->resources);
+  CHECK_THAT(second->log, Catch::Contains("registers"));
+}
+
+TEST_CASE("a cubin tells its registers, stack and shared memory as the log does",
+          "[cpu][jit][nvrtc]") {
+  const auto nvrtc = test::nvrtc_or_skip();
+  if (!nvrtc) return;
+  jit::NvrtcCompiler compiler(nvrtc);
+  const char* arch = GENERATE("sm_80", "sm_90a", "sm_120a");
+  CAPTURE(arch);
+  // An array that is indexed at run time lies on the stack.
+  const char* source = R"cuda(
+extern "C" __global__ void __launch_bounds__(128) k(float* p) {
+  __shared__ float s[128];
+  s[threadIdx.x] = p[threadIdx.x];
+  __syncthreads();
+  float v[64];
+  for (int i = 0; i < 64; i++) v[i] = p[i + (int)s[i]];
+  p[(int)v[(int)p[3]]] = 3;
+})cuda";
+  const auto kernel = compiler.compile(job_of(source, arch));
+  REQUIRE(kernel);
+  CHECK(kernel->resources.stack_bytes == 256);
+  CHECK(kernel->resources.smem_bytes == 512);
+  CHECK_FALSE(kernel->resources.spills());
+  const auto read = jit::resources_in_cubin(kernel->cubin);
+  REQUIRE(read);
+  CHECK(read->registers == kernel->resources.registers);
+  CHECK(read->stack_bytes == kernel->resources.stack_bytes);
+  CHECK(read->smem_bytes == kernel->resources.smem_bytes);
+  CHECK(read->spills());  // on the safe side
+
+  // Damage is an error or other numbers, never a crash.
+  for (std::size_t cut = 0; cut < kernel->cubin.size(); cut += 7) {
+    (void)jit::resources_in_cubin(std::span(kernel->cubin).first(cut));
+  }
+  CHECK_FALSE(jit::resources_in_cubin({}));
 }
 
 TEST_CASE("a missing NVRTC is an error that names files, folders and the package", "[cpu][jit]") {
