@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/base/error.hpp"
+
+namespace ingot {
+
+/// JSON as Python's json module holds it: object keys keep their order (a repeated key keeps its
+/// first place and its last value), integers keep all their digits.
+struct JsonValue {
+  enum class Kind { null, boolean, number, string, array, object };
+
+  Kind kind = Kind::null;
+  bool boolean = false;
+  std::string text;               ///< a string's bytes; a number as Python prints it
+  std::vector<std::string> keys;  ///< an object's keys, beside `items`
+  std::vector<JsonValue> items;   ///< an array's elements, or an object's values
+
+  /// The value of an object's key, or nullptr.
+  const JsonValue* find(std::string_view key) const;
+};
+
+/// "null", "a boolean", "a number" … for error messages.
+std::string_view json_kind_name(JsonValue::Kind kind);
+
+/// Nesting beyond this is refused: whoever walks a JsonValue may recurse.
+inline constexpr int kMaxJsonDepth = 256;
+
+/// Strict JSON in UTF-8. Error: corrupt, "<origin>: …" with line and column.
+[[nodiscard]] Result<JsonValue> parse_json(std::string_view json, std::string_view origin);
+
+/// json.dumps(value, ensure_ascii=False): ", " and ": ", non-ASCII raw.
+std::string to_python_json(const JsonValue& value);
+/// One string with its quotes, as above.
+std::string to_python_json(std::string_view text);
+/// repr() of a Python float: the shortest digits that read back as the same number.
+std::string python_float(double value);
+
+/// Puts a JsonValue together from the events of a parser, with a bounded number of values.
+class JsonBuilder {
+ public:
+  /// Each returns why the event cannot be taken, or an empty string.
+  std::string_view add(JsonValue value);
+  std::string_view open(JsonValue::Kind kind);
+  std::string_view key(std::string name);
+  void close();
+
+  /// Whether a whole value lies ready.
+  bool done() const { return done_; }
+  JsonValue take();
+
+ private:
+  struct Level {
+    JsonValue value;
+    std::string key;                                      ///< where an object's next item goes
+    std::unordered_map<std::string, std::size_t> places;  ///< of an object with many keys
+  };
+  void put(JsonValue value);
+
+  std::vector<Level> open_;
+  JsonValue root_;
+  bool done_ = false;
+};
+
+/// What nlohmann's parser has to say, without its prefix and cut to one short line.
+std::string json_parser_words(std::string_view what);
+
+}  // namespace ingot
