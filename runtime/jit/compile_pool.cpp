@@ -21,12 +21,16 @@ std::string last_line(std::string text) {
 CompilePool::CompilePool(CompilerIdentity identity, Options options)
     : identity_(std::move(identity)), options_(std::move(options)) {}
 
-CompilePool CompilePool::with_nvrtc(const NvrtcFiles& files, int jobs) {
+std::vector<std::string> CompilePool::worker_command(const NvrtcFiles& files) {
   std::vector<std::string> command{"/proc/self/exe", kCompileWorkerCommand};
   for (auto& argument : compile_worker_arguments(files))
     command.push_back(std::move(argument));
+  return command;
+}
+
+CompilePool CompilePool::with_nvrtc(const NvrtcFiles& files, int jobs) {
   return CompilePool({files.version, files.build},
-                     {.worker_command = std::move(command), .jobs = std::max(1, jobs)});
+                     {.worker_command = worker_command(files), .jobs = std::max(1, jobs)});
 }
 
 Result<CompilePool::Worker> CompilePool::acquire() {
