@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "src/batch/batch_answer.hpp"
@@ -11,7 +12,11 @@
 namespace ingot {
 
 BatchJob::BatchJob(Scheduler& scheduler, const Tokenizer& tokenizer, BatchOptions options)
-    : scheduler_(scheduler), tokenizer_(tokenizer), options_(std::move(options)) {}
+    : scheduler_(scheduler), tokenizer_(tokenizer), options_(std::move(options)) {
+  for (TokenId id = 0; id < tokenizer.size(); ++id) {
+    longest_token_bytes_ = std::max(longest_token_bytes_, tokenizer.bytes(id).size());
+  }
+}
 
 Result<BatchCounts> BatchJob::run(LineReader& input, const Hooks& hooks) {
   hooks_ = &hooks;
@@ -47,14 +52,14 @@ Result<void> BatchJob::read_ahead(LineReader& input) {
       ++counts_.blank;
       continue;
     }
-    start(**line);
+    start(std::move(**line));
   }
   return {};
 }
 
-void BatchJob::start(const InputLine& line) {
+void BatchJob::start(InputLine line) {
   Slot& slot = slots_.emplace_back();
-  auto request = understand(line);
+  auto request = understand(std::move(line));
   if (!request) {
     settle(slot, request.error());
     return;
@@ -62,16 +67,19 @@ void BatchJob::start(const InputLine& line) {
   if (const auto error = submit(std::move(*request), slot)) settle(slot, *error);
 }
 
-BatchResult<BatchRequest> BatchJob::understand(const InputLine& line) {
-  if (options_.format == BatchFormat::text) return parse_text_line(line, options_.defaults);
-  auto request = parse_batch_line(line, options_.defaults);
+BatchResult<BatchRequest> BatchJob::understand(InputLine line) {
+  if (options_.format == BatchFormat::text) {
+    return parse_text_line(std::move(line), options_.defaults);
+  }
+  const std::int64_t number = line.number;
+  auto request = parse_batch_line(std::move(line), options_.defaults);
   const std::optional<std::string> id =
       request ? std::optional(request->custom_id) : request.error().custom_id;
   if (!id || id->empty()) return request;
   const XXH128_hash_t hash = XXH3_128bits(id->data(), id->size());
   if (!seen_.insert({hash.low64, hash.high64}).second) {
-    return tl::unexpected<BatchError>(BatchError{line.number, id, "duplicate_custom_id",
-                                                 "an earlier line has the same custom_id"});
+    return tl::unexpected<BatchError>(
+        BatchError{number, id, "duplicate_custom_id", "an earlier line has the same custom_id"});
   }
   return request;
 }
@@ -87,6 +95,18 @@ std::optional<BatchError> BatchJob::submit(BatchRequest request, Slot& slot) {
   encoding.keep_thinking = request.keep_thinking;
   const auto prompt = render_chat(request.messages, encoding);
   if (!prompt) return refuse(prompt.error().message);
+  request.messages.clear();
+  // A prompt that cannot fit is not even encoded: its ids could be many times its text.
+  std::size_t bytes = 0;
+  for (const PromptPiece& piece : prompt->pieces)
+    bytes += piece.text.size();
+  const auto least_tokens = static_cast<std::int64_t>(bytes / longest_token_bytes_);
+  if (least_tokens > scheduler_.max_context()) {
+    return refuse(
+        fmt::format("the prompt has {} bytes, which are at least {} tokens, but the context "
+                    "holds {}: shorten it, or raise --context",
+                    bytes, least_tokens, scheduler_.max_context()));
+  }
 
   ScheduledRequest scheduled;
   scheduled.generation.name = fmt::format("line {}", request.line);

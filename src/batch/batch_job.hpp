@@ -59,8 +59,8 @@ class BatchJob {
   };
 
   [[nodiscard]] Result<void> read_ahead(LineReader& input);
-  void start(const InputLine& line);
-  BatchResult<BatchRequest> understand(const InputLine& line);
+  void start(InputLine line);
+  BatchResult<BatchRequest> understand(InputLine line);
   std::optional<BatchError> submit(BatchRequest request, Slot& slot);
   void settle(Slot& slot, const BatchError& error);
   [[nodiscard]] Result<void> write_finished(bool all);
@@ -68,6 +68,7 @@ class BatchJob {
   Scheduler& scheduler_;
   const Tokenizer& tokenizer_;
   BatchOptions options_;
+  std::size_t longest_token_bytes_ = 1;
   const Hooks* hooks_ = nullptr;
   std::deque<Slot> slots_;  ///< of the lines that are not written yet; a deque keeps them in place
   struct IdHash {

@@ -51,11 +51,11 @@ using BatchResult = tl::expected<T, BatchError>;
 /// /v1/chat/completions and a body with the fields of that endpoint that the sampler knows.
 /// A line over the limit, broken JSON, a wrong type, a value out of range, a field that we do not
 /// know (unless ignored) and `stream: true` are errors of this line alone.
-[[nodiscard]] BatchResult<BatchRequest> parse_batch_line(const InputLine& line,
+[[nodiscard]] BatchResult<BatchRequest> parse_batch_line(InputLine line,
                                                          const BatchDefaults& defaults);
 
 /// A line of plain text is one user message; its custom_id is "line-N".
-[[nodiscard]] BatchResult<BatchRequest> parse_text_line(const InputLine& line,
+[[nodiscard]] BatchResult<BatchRequest> parse_text_line(InputLine line,
                                                         const BatchDefaults& defaults);
 
 }  // namespace ingot

@@ -29,6 +29,8 @@ LineReader::Filled LineReader::fill() {
   buffer_.erase(0, begin_);
   scanned_ -= begin_;
   begin_ = 0;
+  // What one long line needed is given back.
+  if (buffer_.size() + kPieceBytes < buffer_.capacity() / 4) buffer_.shrink_to_fit();
   const std::size_t old = buffer_.size();
   buffer_.resize(old + kPieceBytes);
   const ssize_t got = ::read(fd_, buffer_.data() + old, kPieceBytes);
@@ -79,9 +81,21 @@ Result<std::optional<InputLine>> LineReader::next() {
     }
     if (text.ends_with('\r')) text.remove_suffix(1);
     line.too_long = skipping_ || text.size() > max_bytes_;
-    if (!line.too_long) line.text = text;
+    const std::size_t next = std::min(end + 1, buffer_.size());
+    if (!line.too_long && text.size() > kPieceBytes) {
+      // A long line takes the buffer with it instead of being copied.
+      const auto first = static_cast<std::size_t>(text.data() - buffer_.data());
+      const std::size_t size = text.size();
+      std::string rest = buffer_.substr(next);
+      line.text = std::exchange(buffer_, std::move(rest));
+      line.text.resize(first + size);
+      line.text.erase(0, first);
+      begin_ = 0;
+    } else {
+      if (!line.too_long) line.text = text;
+      begin_ = next;
+    }
     skipping_ = false;
-    begin_ = std::min(end + 1, buffer_.size());
     scanned_ = begin_;
     return std::optional(std::move(line));
   }

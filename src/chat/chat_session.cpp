@@ -78,11 +78,12 @@ void ChatSession::keep_snapshot(SequenceId sequence, std::span<const TokenId> to
   snapshots_.pop_front();
 }
 
-// Makes the live sequence hold as long a beginning of the prompt as can be had; returns how long.
-std::int64_t ChatSession::prepare(std::span<const TokenId> prompt) {
+// Makes the live sequence stand for as long a beginning of the prompt as can be had; returns how
+// long.
+std::size_t ChatSession::prepare(std::span<const TokenId> prompt) {
   const auto usable = [&](const Held& held) {
     PromptMatch match = match_prompt(tokenizer_, held.tokens, prompt);
-    const auto dropped = static_cast<std::int64_t>(held.tokens.size() - match.kept);
+    const auto dropped = engine_.length(held.sequence) - static_cast<std::int64_t>(match.kept);
     return dropped <= engine_.max_rollback() ? match : PromptMatch{};
   };
   PromptMatch best = live_ ? usable(*live_) : PromptMatch{};
@@ -99,11 +100,10 @@ std::int64_t ChatSession::prepare(std::span<const TokenId> prompt) {
     live_ = from != nullptr ? Held{engine_.fork(from->sequence), from->tokens}
                             : Held{engine_.create_sequence(), {}};
   }
-  if (best.kept < live_->tokens.size()) {
-    engine_.rollback(live_->sequence, static_cast<std::int64_t>(best.kept));
-    live_->tokens.resize(best.kept);
-  }
-  return static_cast<std::int64_t>(best.resume);
+  live_->tokens.resize(best.kept);
+  const auto kept = static_cast<std::int64_t>(best.kept);
+  if (kept < engine_.length(live_->sequence)) engine_.rollback(live_->sequence, kept);
+  return best.resume;
 }
 
 Result<TurnStats> ChatSession::ask(std::string text, const OnDelta& on_delta,
@@ -127,13 +127,14 @@ Result<TurnStats> ChatSession::answer(const OnDelta& on_delta, const ShouldStop&
   TurnStats stats;
   GenerationResult result;
   stats.prompt_tokens = static_cast<std::int64_t>(prompt.size());
-  stats.reused_tokens = prepare(prompt);
+  const std::size_t resume = prepare(prompt);
 
   // What the sequence holds and what the prompt says may be cut into tokens differently: the prompt
   // that is fed begins with what it holds.
   std::vector<TokenId> fed = live_->tokens;
-  fed.insert(fed.end(), prompt.begin() + static_cast<std::ptrdiff_t>(stats.reused_tokens),
-             prompt.end());
+  fed.insert(fed.end(), prompt.begin() + static_cast<std::ptrdiff_t>(resume), prompt.end());
+  const std::int64_t held = engine_.length(live_->sequence);
+  stats.reused_tokens = stats.prompt_tokens - (static_cast<std::int64_t>(fed.size()) - held);
 
   ScheduledRequest request;
   request.generation.name = "this turn";
@@ -144,7 +145,7 @@ Result<TurnStats> ChatSession::answer(const OnDelta& on_delta, const ShouldStop&
   // Before the last token of the prompt: that is the one that says whether the model thinks, and
   // the one that changes when this turn's thinking is dropped later.
   const auto snapshot_at = static_cast<std::int64_t>(fed.size()) - 1;
-  if (snapshot_at > static_cast<std::int64_t>(live_->tokens.size())) {
+  if (snapshot_at > held) {
     request.snapshot_at = snapshot_at;
     request.on_snapshot = [&](SequenceId sequence) {
       keep_snapshot(sequence, std::span(fed).first(static_cast<std::size_t>(snapshot_at)));
@@ -164,9 +165,9 @@ Result<TurnStats> ChatSession::answer(const OnDelta& on_delta, const ShouldStop&
       stats.first_token_s = seconds_since(start);
     }
   }
-  // The newest token was sampled but never fed; of a prompt that was cut short a part was.
+  // Of a prompt that was cut short a part was fed.
+  fed.resize(std::min(fed.size(), static_cast<std::size_t>(engine_.length(live_->sequence))));
   fed.insert(fed.end(), result.tokens.begin(), result.tokens.end());
-  fed.resize(static_cast<std::size_t>(engine_.length(live_->sequence)));
   live_->tokens = std::move(fed);
   if (result.error) return Unexpected(*result.error);
 

@@ -74,13 +74,14 @@ class ChatSession {
   const std::vector<ChatMessage>& messages() const { return messages_; }
 
  private:
-  /// A sequence and the tokens that it holds.
+  /// A sequence and what it stands for: the tokens that it holds, and perhaps one more, the newest
+  /// of an answer that was cut off, which was never fed.
   struct Held {
     SequenceId sequence{};
     std::vector<TokenId> tokens;
   };
 
-  std::int64_t prepare(std::span<const TokenId> prompt);
+  std::size_t prepare(std::span<const TokenId> prompt);
   void keep_snapshot(SequenceId sequence, std::span<const TokenId> tokens);
 
   Engine& engine_;

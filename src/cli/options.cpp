@@ -11,6 +11,7 @@
 #include <memory>
 #include <thread>
 
+#include "src/cli/model_loader.hpp"
 #include "src/cli/settings_config.hpp"
 #include "src/cli/version.hpp"
 
@@ -143,6 +144,8 @@ struct Parsed {
   ScoreOptions score;
   std::string score_tokens, score_text, score_top = "5";
   bool score_no_bos = false;
+  TokensOptions tokens;
+  std::string tokens_text, tokens_thinking;
   InspectOptions inspect;
   std::string inspect_model, inspect_tp;
   SynthOptions synth;
@@ -222,6 +225,31 @@ CLI::App* add_score(CLI::App& app, Parsed& parsed) {
       "  ingot score --model DIR --tokens 5,6,7 --top 5 --json\n"
       "  ingot score --model DIR --input book.txt");
   return score;
+}
+
+CLI::App* add_tokens(CLI::App& app, Parsed& parsed) {
+  CLI::App* tokens = app.add_subcommand("tokens", "token ids of a text or a conversation");
+  tokens->add_option("--model", parsed.tokens.model, "a checkpoint, or any folder with a tokenizer")
+      ->type_name("DIR")
+      ->required();
+  auto* sources = tokens->add_option_group("Input (one of them)");
+  sources->add_option("--text", parsed.tokens_text, "a text")->type_name("TEXT");
+  sources->add_option("--messages", parsed.tokens.messages, "chat messages (OpenAI chat format)")
+      ->type_name("FILE.json");
+  sources->add_option("--input", parsed.tokens.input, "a file of text")->type_name("FILE");
+  sources->require_option(1);
+  tokens->add_option("--thinking", parsed.tokens_thinking, "of messages: how much the model thinks")
+      ->type_name("none|low|high|max")
+      ->check(CLI::IsMember({"none", "low", "high", "max"}));
+  tokens->add_flag("--keep-thinking", parsed.tokens.keep_thinking,
+                   "of messages: keep the thinking of earlier turns");
+  tokens->add_flag("--allow-special", parsed.tokens.allow_special, "text may spell control tokens");
+  tokens->add_flag("--json", parsed.tokens.json, "print one JSON object");
+  tokens->footer(
+      "Examples:\n"
+      "  ingot tokens --model DIR --text \"Hello, world\"\n"
+      "  ingot tokens --model DIR --messages chat.json --thinking high --json");
+  return tokens;
 }
 
 CLI::App* add_inspect(CLI::App& app, Parsed& parsed) {
@@ -312,6 +340,7 @@ Result<Command> parse_command_line(std::span<const char* const> arguments,
   const CLI::App* chat = add_chat(app, parsed);
   const CLI::App* generate = add_generate(app, parsed);
   const CLI::App* score = add_score(app, parsed);
+  const CLI::App* tokens = add_tokens(app, parsed);
   const CLI::App* inspect = add_inspect(app, parsed);
   const CLI::App* synth = add_synth(app, parsed);
   const CLI::App* doctor = add_doctor(app, parsed);
@@ -363,6 +392,13 @@ Result<Command> parse_command_line(std::span<const char* const> arguments,
     if (score->count("--tokens") > 0) parsed.score.tokens = parsed.score_tokens;
     if (score->count("--text") > 0) parsed.score.text = parsed.score_text;
     return parsed.score;
+  }
+  if (tokens->parsed()) {
+    if (tokens->count("--text") > 0) parsed.tokens.text = parsed.tokens_text;
+    if (tokens->count("--thinking") > 0) {
+      parsed.tokens.thinking = thinking_from_name(parsed.tokens_thinking);
+    }
+    return parsed.tokens;
   }
   if (inspect->parsed()) {
     parsed.inspect.model = parsed.inspect_model;

@@ -11,6 +11,7 @@
 #include "src/cli/inspect_command.hpp"
 #include "src/cli/score_command.hpp"
 #include "src/cli/synth_command.hpp"
+#include "src/cli/tokens_command.hpp"
 
 namespace ingot {
 
@@ -20,7 +21,7 @@ struct PrintAndExit {
 };
 
 using Command = std::variant<PrintAndExit, ChatOptions, GenerateOptions, ScoreOptions,
-                             InspectOptions, SynthOptions, DoctorOptions>;
+                             TokensOptions, InspectOptions, SynthOptions, DoctorOptions>;
 
 /// What the command line, the settings file that it names and the environment ask for. Every value
 /// is checked against its range here; whether files exist is the command's affair.

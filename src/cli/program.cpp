@@ -28,6 +28,9 @@ int run(const GenerateOptions& options) {
 int run(const ScoreOptions& options) {
   return run_score(options);
 }
+int run(const TokensOptions& options) {
+  return run_tokens(options, stdout);
+}
 int run(const InspectOptions& options) {
   return run_inspect(options, stdout);
 }

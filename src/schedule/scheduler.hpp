@@ -59,6 +59,8 @@ class Scheduler {
   /// Runs one step. Returns whether anything is left to do.
   bool step();
 
+  /// The most tokens of one request, prompt and answer.
+  std::int64_t max_context() const { return engine_.max_context(); }
   int running() const { return static_cast<int>(running_.size()); }
   int waiting() const { return static_cast<int>(waiting_.size()); }
 

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "src/text/utf8.hpp"
+#include "src/checkpoint/strict_json.hpp"
 
 namespace ingot {
 namespace {
@@ -59,7 +59,7 @@ class ValueHandler : public nlohmann::json_sax<nlohmann::json> {
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
   bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception& e) override {
-    problem_ = json_parser_words(e.what());
+    problem_ = "not valid JSON: " + json_error_text(e.what());
     return false;
   }
 
@@ -282,23 +282,6 @@ std::string python_float(double value) {
   }
   const std::size_t point = static_cast<std::size_t>(exponent) + 1;
   return fmt::format("{}{}.{}", sign, digits.substr(0, point), digits.substr(point));
-}
-
-std::string json_parser_words(std::string_view what) {
-  if (const std::size_t bracket = what.find("] "); bracket != std::string_view::npos) {
-    what.remove_prefix(bracket + 2);
-  }
-  constexpr std::size_t kLongest = 160;
-  std::string mended;
-  std::string text(mend_utf8(what, mended));
-  if (text.size() > kLongest) {
-    text.resize(valid_utf8_prefix(std::string_view(text).substr(0, kLongest)));
-    text += " …";
-  }
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20) c = ' ';
-  }
-  return "not valid JSON: " + text;
 }
 
 }  // namespace ingot

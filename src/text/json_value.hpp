@@ -67,7 +67,4 @@ class JsonBuilder {
   bool done_ = false;
 };
 
-/// What nlohmann's parser has to say, without its prefix and cut to one short line.
-std::string json_parser_words(std::string_view what);
-
 }  // namespace ingot

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "src/checkpoint/strict_json.hpp"
 #include "src/text/added_tokens.hpp"
 #include "src/text/json_value.hpp"
 
@@ -170,7 +171,7 @@ class FileHandler : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception& e) override {
-    return refuse(ErrorCode::corrupt, json_parser_words(e.what()));
+    return refuse(ErrorCode::corrupt, "not valid JSON: " + json_error_text(e.what()));
   }
 
   JsonValue take_settings() { return builder_.take(); }
