@@ -123,16 +123,33 @@ extern "C" __global__ void __launch_bounds__(128) k(float* p) {
 
 TEST_CASE("a missing NVRTC is an error that names files, folders and the package", "[cpu][jit]") {
   const test::TempDir empty;
-  const auto files = jit::find_nvrtc({empty.path()});
-  // The dynamic linker may know one; then that one is taken, and has its builtins.
-  if (files) {
-    CHECK(std::filesystem::exists(files->builtins));
-    return;
-  }
+  const auto files = jit::find_nvrtc({empty.path()}, jit::LinkerSearch::no);
+  REQUIRE_FALSE(files);
   CHECK(files.error().code == ErrorCode::not_found);
   CHECK_THAT(files.error().message, Catch::Contains("libnvrtc.so.13") &&
                                         Catch::Contains(empty.path().string()) &&
                                         Catch::Contains("nvidia-cuda-nvrtc"));
+}
+
+TEST_CASE("an NVRTC without its builtins is passed over, and named if there is no other",
+          "[cpu][jit]") {
+  const test::TempDir bare;
+  const test::TempDir whole;
+  test::write_file(bare / "libnvrtc.so.13", "a library");
+  test::write_file(whole / "libnvrtc.so.13", "another");
+  test::write_file(whole / "libnvrtc-builtins.so.13.2", "its builtins");
+  test::write_file(whole / "libnvrtc-builtins.so.13.0", "older builtins");
+  test::write_file(whole / "libnvrtc-builtins.so.12.9", "builtins of another");
+  const auto missing = jit::find_nvrtc({bare.path()}, jit::LinkerSearch::no);
+  REQUIRE_FALSE(missing);
+  CHECK(missing.error().code == ErrorCode::not_found);
+  CHECK_THAT(missing.error().message, Catch::Contains((bare / "libnvrtc.so.13").string()) &&
+                                          Catch::Contains("libnvrtc-builtins.so"));
+  const auto found = jit::find_nvrtc({bare.path(), whole.path()}, jit::LinkerSearch::no);
+  REQUIRE(found);
+  CHECK(found->library == whole / "libnvrtc.so.13");
+  CHECK(found->version == "13.2");
+  CHECK_THAT(found->build, Catch::StartsWith("xxh3-"));  // files without a build id are digested
 }
 
 TEST_CASE("an NVRTC is told from another by its files' build ids", "[cpu][jit][nvrtc]") {
