@@ -6,11 +6,15 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <functional>
 #include <initializer_list>
 #include <map>
 #include <memory>
+#include <sstream>
 #include <thread>
 
+#include "runtime/base/shared_library.hpp"
+#include "src/cli/kernel_options.hpp"
 #include "src/cli/model_loader.hpp"
 #include "src/cli/settings_config.hpp"
 #include "src/cli/version.hpp"
@@ -57,7 +61,10 @@ std::string type_name(const SettingSpec& spec) {
       spec.member);
 }
 
-void add_settings(CLI::App& app, SettingFlags& flags, Groups groups) {
+enum class SettingsFile { accepted, refused };
+
+void add_settings(CLI::App& app, SettingFlags& flags, Groups groups,
+                  SettingsFile file = SettingsFile::accepted) {
   for (const SettingSpec& spec : setting_specs()) {
     if (std::find(groups.begin(), groups.end(), spec.group) == groups.end()) continue;
     const std::string doc = std::string(spec.doc) + default_text(spec);
@@ -74,6 +81,7 @@ void add_settings(CLI::App& app, SettingFlags& flags, Groups groups) {
     }
     option->group("Settings");
   }
+  if (file == SettingsFile::refused) return;
   app.add_option("--config", flags.config, "settings file (TOML); flags go before it")
       ->type_name("FILE.toml")
       ->group("Settings");
@@ -97,6 +105,8 @@ Result<LayeredSettings> resolve(const CLI::App& app, const SettingFlags& flags,
     }
   }
   for (const SettingSpec& spec : setting_specs()) {
+    // A command may have a flag of the same name that is no setting.
+    if (!flags.texts.contains(&spec) && !flags.switches.contains(&spec)) continue;
     const CLI::Option* option = app.get_option_no_throw(std::string(spec.flag));
     if (option == nullptr || option->count() == 0) continue;
     const auto given = flags.texts.find(&spec);
@@ -151,6 +161,9 @@ struct Parsed {
   SynthOptions synth;
   std::string synth_seed = "1", synth_tokenizer;
   DoctorOptions doctor;
+  SettingFlags prewarm_settings, cache_settings;
+  PrewarmFlags prewarm;
+  CacheFlags cache;
 };
 
 CLI::App* add_chat(CLI::App& app, Parsed& parsed) {
@@ -306,6 +319,31 @@ CLI::App* add_doctor(CLI::App& app, Parsed& parsed) {
   return doctor;
 }
 
+/// Folders in which environment variables say that NVIDIA's libraries lie; those that exist.
+std::vector<std::filesystem::path> library_directories(
+    const std::function<std::string(const char*)>& variable) {
+  std::vector<std::filesystem::path> directories;
+  std::istringstream given(variable("INGOT_LIBRARY_PATH"));
+  for (std::string word; std::getline(given, word, ':');) {
+    if (!word.empty()) directories.emplace_back(word);
+  }
+  const auto add_wheels = [&](const std::filesystem::path& prefix) {
+    for (auto& found : wheel_library_directories(prefix))
+      directories.push_back(std::move(found));
+  };
+  for (const char* name : {"CUDA_HOME", "CUDA_PATH"}) {
+    const std::string toolkit = variable(name);
+    if (!toolkit.empty()) directories.push_back(std::filesystem::path(toolkit) / "lib64");
+  }
+  for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
+    const std::filesystem::path prefix = variable(name);
+    if (prefix.empty()) continue;
+    add_wheels(prefix);
+    directories.push_back(prefix / "lib");
+  }
+  return directories;
+}
+
 }  // namespace
 
 Environment read_environment() {
@@ -322,6 +360,7 @@ Environment read_environment() {
     environment.cache_home = std::filesystem::path(home) / ".cache";
     environment.cache_home_from = "HOME";
   }
+  environment.library_dirs = library_directories(variable);
   environment.editor = variable("VISUAL");
   if (environment.editor.empty()) environment.editor = variable("EDITOR");
   environment.no_color = !variable("NO_COLOR").empty();
@@ -344,6 +383,11 @@ Result<Command> parse_command_line(std::span<const char* const> arguments,
   const CLI::App* inspect = add_inspect(app, parsed);
   const CLI::App* synth = add_synth(app, parsed);
   const CLI::App* doctor = add_doctor(app, parsed);
+  CLI::App* prewarm = add_prewarm(app, parsed.prewarm);
+  // Its --config is the model's; settings come from flags alone.
+  add_settings(*prewarm, parsed.prewarm_settings, {SettingGroup::cache}, SettingsFile::refused);
+  CLI::App* cache = add_cache(app, parsed.cache);
+  add_settings(*cache, parsed.cache_settings, {SettingGroup::cache});
 
   const auto chosen_name = [&]() -> std::string {
     const auto chosen = app.get_subcommands();
@@ -424,6 +468,20 @@ Result<Command> parse_command_line(std::span<const char* const> arguments,
     parsed.doctor.settings = std::move(*settings);
     parsed.doctor.environment = environment;
     return parsed.doctor;
+  }
+  if (prewarm->parsed()) {
+    const auto settings = settings_of(*prewarm, parsed.prewarm_settings);
+    if (!settings) return Unexpected(settings.error());
+    auto options = prewarm_options(parsed.prewarm, settings->values(), environment);
+    if (!options) return Unexpected(options.error());
+    return std::move(*options);
+  }
+  if (cache->parsed()) {
+    const auto settings = settings_of(*cache, parsed.cache_settings);
+    if (!settings) return Unexpected(settings.error());
+    auto options = cache_options(*cache, parsed.cache, settings->values(), environment);
+    if (!options) return Unexpected(options.error());
+    return std::move(*options);
   }
   return fail(ErrorCode::invalid_argument, "a command is needed (see `ingot --help`)");
 }

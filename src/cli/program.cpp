@@ -9,6 +9,7 @@
 #include <span>
 
 #include "runtime/base/log.hpp"
+#include "runtime/jit/compile_worker.hpp"
 #include "src/cli/options.hpp"
 
 namespace ingot {
@@ -40,6 +41,12 @@ int run(const SynthOptions& options) {
 int run(const DoctorOptions& options) {
   return run_doctor(options);
 }
+int run(const PrewarmOptions& options) {
+  return run_prewarm(options, stdout);
+}
+int run(const CacheOptions& options) {
+  return run_cache(options, stdout);
+}
 
 int report(const Error& error) {
   log::error("{}", error.message);
@@ -50,6 +57,10 @@ int report(const Error& error) {
 
 int run_program(int argc, const char* const* argv) {
   try {
+    // The program runs itself to compile kernels; nobody types this command.
+    if (argc > 1 && std::string_view(argv[1]) == jit::kCompileWorkerCommand) {
+      return jit::run_compile_worker({argv + 2, argv + argc});
+    }
     const auto command =
         parse_command_line(std::span(argv, static_cast<std::size_t>(argc)), read_environment());
     if (!command) return report(command.error());

@@ -24,6 +24,8 @@ struct Settings {
   std::int64_t prefill_chunk = 512;
   std::int64_t max_batch = 8;
   std::string cache_dir;
+  std::vector<std::string> cache_dirs;
+  bool frozen = false;
 
   double temperature = 1.0;
   double top_p = 1.0;
