@@ -8,8 +8,8 @@
 
 #include "runtime/base/log.hpp"
 #include "src/checkpoint/safetensors.hpp"
+#include "src/cli/byte_progress.hpp"
 #include "src/cli/inspect_report.hpp"
-#include "src/cli/progress_line.hpp"
 #include "src/weights/open_checkpoint.hpp"
 #include "src/weights/tensor_hashes.hpp"
 
@@ -123,7 +123,7 @@ int run_inspect(const InspectOptions& options, std::FILE* out) {
   InspectReport report = make_inspect_report(checkpoint, std::move(problems), options.tp);
   std::vector<std::string> digests;
   if (options.hash) {
-    ProgressLine progress("hashing");
+    ByteProgress progress("hashing", Progress::standard_error());
     digests = hash_tensors(checkpoint, options.threads, [&](std::uint64_t done, std::uint64_t all) {
       progress.update(done, all);
     });

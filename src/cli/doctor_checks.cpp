@@ -1,0 +1,169 @@
+#include "src/cli/doctor_checks.hpp"
+
+#include <dlfcn.h>
+#include <fmt/core.h>
+#include <sched.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <initializer_list>
+
+#include "src/checkpoint/checkpoint.hpp"
+#include "src/cli/device.hpp"
+#include "src/text/tokenizer.hpp"
+
+namespace ingot {
+namespace {
+
+namespace fs = std::filesystem;
+using State = Finding::State;
+
+double gib(double bytes) {
+  return bytes / (1024.0 * 1024.0 * 1024.0);
+}
+
+/// The value behind "key : value" in a file of /proc.
+std::string proc_field(const char* file, std::string_view key) {
+  std::ifstream in(file);
+  std::string line;
+  while (std::getline(in, line)) {
+    if (!line.starts_with(key)) continue;
+    const auto colon = line.find(':');
+    if (colon == std::string::npos) continue;
+    const auto begin = line.find_first_not_of(" \t", colon + 1);
+    return begin == std::string::npos ? "" : line.substr(begin);
+  }
+  return "";
+}
+
+Finding examine_cpu() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  const int usable = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 0;
+  std::string model = proc_field("/proc/cpuinfo", "model name");
+  if (model.empty()) model = "unnamed";
+  return {"cpu", State::good, fmt::format("{}, {} usable", model, usable), ""};
+}
+
+Finding examine_memory() {
+  const auto kib = [](std::string_view key) {
+    const std::string text = proc_field("/proc/meminfo", key);
+    return text.empty() ? 0.0 : std::strtod(text.c_str(), nullptr) * 1024.0;
+  };
+  return {"memory", State::good,
+          fmt::format("{:.1f} GiB, {:.1f} GiB free for use", gib(kib("MemTotal")),
+                      gib(kib("MemAvailable"))),
+          ""};
+}
+
+/// Whether a library can be opened, by the first of its names that can.
+Finding examine_library(std::string name, std::initializer_list<const char*> files,
+                        std::string advice) {
+  std::string error;
+  for (const char* file : files) {
+    if (void* handle = dlopen(file, RTLD_LAZY | RTLD_LOCAL)) {
+      dlclose(handle);
+      return {std::move(name), State::good, file, ""};
+    }
+    if (const char* reason = dlerror(); error.empty() && reason != nullptr) error = reason;
+  }
+  return {std::move(name), State::absent, error, std::move(advice)};
+}
+
+/// The nearest folder above `path` that is there.
+fs::path existing_parent(fs::path path) {
+  std::error_code error;
+  while (!path.empty() && !fs::exists(path, error)) {
+    const fs::path parent = path.parent_path();
+    if (parent == path) break;
+    path = parent;
+  }
+  return path.empty() ? fs::path(".") : path;
+}
+
+Finding examine_cache(const Settings& settings) {
+  if (settings.cache_dir.empty()) {
+    return {"cache folder", State::absent, "neither XDG_CACHE_HOME nor HOME is set",
+            "set one of them, or cache.dir in a settings file; without it nothing is kept"};
+  }
+  const fs::path folder = existing_parent(settings.cache_dir);
+  struct statvfs disk {};
+  const double free_bytes =
+      ::statvfs(folder.c_str(), &disk) == 0
+          ? static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize)
+          : 0;
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) {
+    return {"cache folder", State::absent, fmt::format("{} is not a folder", folder.string()),
+            "name another with --cache-dir"};
+  }
+  if (::access(folder.c_str(), W_OK | X_OK) != 0) {
+    return {"cache folder", State::absent,
+            fmt::format("{}: cannot be written: {}", settings.cache_dir, std::strerror(errno)),
+            "name another with --cache-dir; without it nothing is kept"};
+  }
+  return {"cache folder", State::good,
+          fmt::format("{}, {:.1f} GiB free", settings.cache_dir, gib(free_bytes)), ""};
+}
+
+std::vector<Finding> examine_model(const Settings& settings) {
+  std::vector<Finding> findings;
+  const auto checkpoint = Checkpoint::open(settings.model);
+  if (!checkpoint) {
+    findings.push_back({"model", State::bad, checkpoint.error().message,
+                        "`ingot inspect` shows all that is wrong"});
+    return findings;
+  }
+  std::size_t bytes = 0;
+  for (const TensorView& tensor : checkpoint->tensors())
+    bytes += tensor.bytes.size();
+  findings.push_back({"model", State::good,
+                      fmt::format("{}: {} layers, {} tensors, {:.2f} GiB", settings.model,
+                                  checkpoint->config().num_layers, checkpoint->tensors().size(),
+                                  gib(static_cast<double>(bytes))),
+                      ""});
+  const auto tokenizer = Tokenizer::load(settings.model);
+  if (tokenizer) {
+    findings.push_back(
+        {"tokenizer", State::good, fmt::format("{} token ids", tokenizer->size()), ""});
+  } else {
+    findings.push_back({"tokenizer", State::absent, tokenizer.error().message,
+                        "without it only commands that take token ids work"});
+  }
+  return findings;
+}
+
+}  // namespace
+
+std::vector<Finding> examine(const Settings& settings) {
+  std::vector<Finding> findings{
+      examine_cpu(),
+      examine_memory(),
+      examine_library(
+          "cuda driver", {"libcuda.so.1"},
+          "install the NVIDIA driver (Debian: nvidia-driver); the CPU is used without it"),
+      examine_library(
+          "nvrtc", {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"},
+          "install the CUDA runtime compiler (package cuda-nvrtc); not needed on the CPU"),
+      examine_library("nccl", {"libnccl.so.2"},
+                      "install NCCL (package libnccl2); only several GPUs need it"),
+      examine_cache(settings),
+  };
+  const auto device = choose_device(settings.device);
+  if (device) {
+    findings.push_back({"device", State::good, device->reason, ""});
+  } else {
+    findings.push_back({"device", State::bad, device.error().message, "use --device cpu"});
+  }
+  if (!settings.model.empty()) {
+    for (Finding& finding : examine_model(settings))
+      findings.push_back(std::move(finding));
+  }
+  return findings;
+}
+
+}  // namespace ingot

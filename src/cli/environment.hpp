@@ -1,0 +1,17 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace ingot {
+
+/// What the program takes from environment variables. Read once, in options.cpp.
+struct Environment {
+  std::filesystem::path cache_home;  ///< XDG_CACHE_HOME, else HOME/.cache; empty if neither is set
+  std::string cache_home_from;       ///< the variable that gave it
+  std::string editor;                ///< VISUAL or EDITOR
+  bool no_color = false;             ///< NO_COLOR is set and not empty
+  bool dumb_terminal = false;        ///< TERM is unset or "dumb"
+};
+
+}  // namespace ingot
