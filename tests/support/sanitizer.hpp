@@ -5,6 +5,12 @@ namespace ingot::test {
 /// Whether a sanitizer is compiled in, which spoils measurements of memory and time.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool kSanitized = true;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
 #else
 inline constexpr bool kSanitized = false;
 #endif
