@@ -50,8 +50,7 @@ bool is_off(const JsonValue* value) {
 
 std::string type_of(const JsonValue& value) {
   const JsonValue* type = value.find("type");
-  return type != nullptr && type->kind == Kind::string ? shown(type->text)
-                                                       : std::string("(none)");
+  return type != nullptr && type->kind == Kind::string ? shown(type->text) : std::string("(none)");
 }
 
 bool has_type(const JsonValue& value, std::string_view type) {

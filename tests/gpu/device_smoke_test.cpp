@@ -119,7 +119,8 @@ TEST_CASE("the driver, NVRTC and NCCL open and name themselves", "[gpu][smoke][s
   fmt::print("smoke: NCCL {} {}\n", (*nccl)->path().string(), (*nccl)->version_text());
 }
 
-TEST_CASE("a kernel compiled by NVRTC for this card sums blocks exactly", "[gpu][smoke][sanitize]") {
+TEST_CASE("a kernel compiled by NVRTC for this card sums blocks exactly",
+          "[gpu][smoke][sanitize]") {
   const auto driver = test::driver_or_skip(1);
   if (!driver) return;
   const cu::Context context = cu::Context::retain(driver, 0);

@@ -13,6 +13,7 @@
 #include "tests/support/text_corpus.hpp"
 
 using namespace ingot;
+using test::made_id;
 using test::real_tokenizer;
 
 namespace {
@@ -119,10 +120,11 @@ TEST_CASE("added tokens are cut out leftmost and longest", "[cpu][text]") {
   };
   CHECK(ids("<ab>") == std::vector<TokenId>{1001});
   CHECK(ids("<ab><c") == std::vector<TokenId>{1002});
-  CHECK(ids("<ab><<ab") == std::vector<TokenId>{1001, '<', 1000, 'b'});
+  CHECK(ids("<ab><<ab") == std::vector<TokenId>{1001, made_id('<'), 1000, made_id('b')});
   CHECK(ids("<a<ab>") == std::vector<TokenId>{1000, 1001});
   CHECK(ids("b>c>x") == std::vector<TokenId>{1003, 1004});
-  CHECK(ids("<ab><c>x") == std::vector<TokenId>{1002, '>', 'x'});  // not "<ab>" and "c>x"
+  CHECK(ids("<ab><c>x") ==
+        std::vector<TokenId>{1002, made_id('>'), made_id('x')});  // not "<ab>" and "c>x"
 }
 
 TEST_CASE("a pattern that backtracks without bound gives up with a message", "[cpu][text]") {
