@@ -1,6 +1,5 @@
 #include "src/cli/doctor_checks.hpp"
 
-#include <dlfcn.h>
 #include <fmt/core.h>
 #include <sched.h>
 #include <sys/statvfs.h>
@@ -10,7 +9,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <initializer_list>
 
 #include "src/cli/device.hpp"
 #include "src/text/tokenizer.hpp"
@@ -58,20 +56,6 @@ Finding examine_memory() {
           fmt::format("{:.1f} GiB, {:.1f} GiB free for use", gib(kib("MemTotal")),
                       gib(kib("MemAvailable"))),
           ""};
-}
-
-/// Whether a library can be opened, by the first of its names that can.
-Finding examine_library(std::string name, std::initializer_list<const char*> files,
-                        std::string advice) {
-  std::string error;
-  for (const char* file : files) {
-    if (void* handle = dlopen(file, RTLD_LAZY | RTLD_LOCAL)) {
-      dlclose(handle);
-      return {std::move(name), State::good, file, ""};
-    }
-    if (const char* reason = dlerror(); error.empty() && reason != nullptr) error = reason;
-  }
-  return {std::move(name), State::absent, error, std::move(advice)};
 }
 
 /// The nearest folder above `path` that is there.
@@ -139,20 +123,11 @@ std::vector<Finding> examine_model(const Settings& settings) {
 
 }  // namespace
 
-std::vector<Finding> examine(const Settings& settings) {
-  std::vector<Finding> findings{
-      examine_cpu(),
-      examine_memory(),
-      examine_library(
-          "cuda driver", {"libcuda.so.1"},
-          "install the NVIDIA driver (Debian: nvidia-driver); the CPU is used without it"),
-      examine_library(
-          "nvrtc", {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"},
-          "install the CUDA runtime compiler (package cuda-nvrtc); not needed on the CPU"),
-      examine_library("nccl", {"libnccl.so.2"},
-                      "install NCCL (package libnccl2); only several GPUs need it"),
-      examine_cache(settings),
-  };
+std::vector<Finding> examine(const Settings& settings, const Environment& environment) {
+  std::vector<Finding> findings{examine_cpu(), examine_memory()};
+  for (Finding& finding : examine_gpus(environment))
+    findings.push_back(std::move(finding));
+  findings.push_back(examine_cache(settings));
   const auto device = choose_device(settings.device);
   if (device) {
     findings.push_back({"device", State::good, device->reason, ""});

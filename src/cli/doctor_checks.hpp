@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "src/cli/environment.hpp"
 #include "src/cli/settings.hpp"
 
 namespace ingot {
@@ -22,6 +23,9 @@ struct Finding {
 };
 
 /// Looks at the machine, and at the model where the settings name one.
-std::vector<Finding> examine(const Settings& settings);
+std::vector<Finding> examine(const Settings& settings, const Environment& environment);
+
+/// NVIDIA's side of the machine: driver, cards, peer access, NVRTC, NCCL.
+std::vector<Finding> examine_gpus(const Environment& environment);
 
 }  // namespace ingot

@@ -144,12 +144,15 @@ int run_score(const ScoreOptions& options) {
   if (!options.input.empty()) {
     value_or_throw(check_text_file(options.input, kMaxTextBytes));
   }
+  if (!options.vectors.empty()) {
+    value_or_throw(check_text_file(options.vectors / "manifest.json", kMaxTextBytes));
+  }
   const bool needs_text = !options.tokens;
   LoadedModel model = value_or_throw(
       load_model(options.settings, needs_text ? WithTokenizer::yes : WithTokenizer::no));
   if (!options.vectors.empty()) {
     return score_vectors(*model.engine, *model.tokenizer, model.efforts, options.vectors,
-                         options.json);
+                         options.json, stdout);
   }
   if (needs_text) tokens = value_or_throw(tokens_of_text(model, options));
   value_or_throw(check_scorable(*model.engine, tokens));

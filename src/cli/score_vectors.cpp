@@ -167,18 +167,18 @@ Comparison compare(Engine& engine, const Tokenizer& tokenizer, const TokenOfByte
   return result;
 }
 
-void print_table(const std::vector<Comparison>& results) {
-  fmt::print("{:<28} {:>8} {:>7} {:>12} {:>20}\n", "vector", "prompt", "count", "greedy",
+void print_table(std::FILE* out, const std::vector<Comparison>& results) {
+  fmt::print(out, "{:<28} {:>8} {:>7} {:>12} {:>20}\n", "vector", "prompt", "count", "greedy",
              "max |logprob diff|");
   for (const Comparison& result : results) {
-    fmt::print("{:<28} {:>8} {:>7} {:>12} {:>20}\n", result.id, result.prompt_tokens,
+    fmt::print(out, "{:<28} {:>8} {:>7} {:>12} {:>20}\n", result.id, result.prompt_tokens,
                result.same_prompt ? "same" : "OTHER",
                fmt::format("{} of {}", result.agreed, result.steps),
                result.max_difference ? fmt::format("{:.5f}", *result.max_difference) : "-");
   }
 }
 
-void print_json(const std::vector<Comparison>& results, bool all_agree) {
+void print_json(std::FILE* out, const std::vector<Comparison>& results, bool all_agree) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const Comparison& result : results) {
     nlohmann::ordered_json entry;
@@ -191,13 +191,14 @@ void print_json(const std::vector<Comparison>& results, bool all_agree) {
     if (result.max_difference) entry["max_logprob_difference"] = *result.max_difference;
     list.push_back(std::move(entry));
   }
-  fmt::print("{}\n", nlohmann::ordered_json{{"vectors", list}, {"all_agree", all_agree}}.dump());
+  fmt::print(out, "{}\n",
+             nlohmann::ordered_json{{"vectors", list}, {"all_agree", all_agree}}.dump());
 }
 
 }  // namespace
 
 int score_vectors(Engine& engine, const Tokenizer& tokenizer, EffortTable efforts,
-                  const fs::path& directory, bool json_output) {
+                  const fs::path& directory, bool json_output, std::FILE* out) {
   const std::vector<Vector> vectors = read_vectors(directory);
   const TokenOfBytes index = index_vocabulary(tokenizer);
   std::vector<Comparison> results;
@@ -209,10 +210,10 @@ int score_vectors(Engine& engine, const Tokenizer& tokenizer, EffortTable effort
   });
   const bool all_agree = agreed == static_cast<std::ptrdiff_t>(results.size());
   if (json_output) {
-    print_json(results, all_agree);
+    print_json(out, results, all_agree);
   } else {
-    print_table(results);
-    fmt::print("{} of {} vectors agree at every step\n", agreed, results.size());
+    print_table(out, results);
+    fmt::print(out, "{} of {} vectors agree at every step\n", agreed, results.size());
   }
   return all_agree ? 0 : 1;
 }

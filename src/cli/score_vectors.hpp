@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdio>
 #include <filesystem>
 
 #include "src/engine/engine.hpp"
@@ -11,9 +12,9 @@ namespace ingot {
 /// `ingot score --vectors DIR`: captured greedy continuations of the official API (manifest.json,
 /// NAME.txt, NAME.official.json) against this engine. For each vector: whether the prompt has the
 /// API's token count, at how many steps the greedy token is the API's, and the greatest difference
-/// of a log-probability that the API gave. Prints a table or one JSON object.
+/// of a log-probability that the API gave. Prints a table or one JSON object on `out`.
 /// Returns 0 if every greedy token agrees, else 1. Throws EngineError for a broken folder.
 int score_vectors(Engine& engine, const Tokenizer& tokenizer, EffortTable efforts,
-                  const std::filesystem::path& directory, bool json);
+                  const std::filesystem::path& directory, bool json, std::FILE* out);
 
 }  // namespace ingot

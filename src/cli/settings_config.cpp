@@ -2,22 +2,12 @@
 
 #include <fmt/core.h>
 
-// toml++ 3.3 takes for granted what hostile text can break (a control character after '[' is one
-// way), and would abort, or, with NDEBUG, read on. Here such a place is a parse error like another.
-#undef NDEBUG
-#define TOML_ASSERT(condition) ((condition) ? void() : ::ingot::refuse_toml())
-namespace ingot {
-struct BrokenToml {};
-[[noreturn]] static void refuse_toml() {
-  throw BrokenToml();
-}
-}  // namespace ingot
-#include <toml++/toml.h>
-
 #include <algorithm>
 #include <fstream>
 #include <string>
 #include <vector>
+
+#include "src/cli/toml_library.hpp"
 
 namespace ingot {
 namespace {

@@ -108,7 +108,9 @@ TEST_CASE("broken TOML is refused with file and line", "[cpu][cli]") {
   CHECK(mentions(refusal("x = \"\xFF\"\n"), "my.toml:1:"));
   CHECK(mentions(refusal("context = 99999999999999999999999\n"), "my.toml:1:"));
   CHECK(mentions(refusal("x = " + std::string(100000, '[')), "my.toml:1:"));
-  // Found by fuzzing: the TOML library aborted.
+  // Found by fuzzing: the TOML library aborted, or ran into undefined behaviour.
+  CHECK(mentions(refusal("s\uFEF8'\n"), "my.toml:1: not valid TOML"));
+  CHECK(mentions(refusal("système = 1\n"), "my.toml:1: not valid TOML"));
   CHECK(mentions(refusal("\n[\x06sampling]\n"), "my.toml:2: not valid TOML"));
 }
 
