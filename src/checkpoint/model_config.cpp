@@ -301,7 +301,11 @@ Result<ModelConfig> parse_model_config(std::string_view text, std::string_view o
   check_settings(fields);
   check_quantization(fields, config, problems);
   if (sizes_read) check_consistency(fields, model);
-  if (!problems.empty()) return tl::unexpected(problems.to_error(attempt));
+  if (!problems.empty()) {
+    Error error = problems.to_error(attempt);
+    error.message += "; take the config.json that belongs to the weights, or correct it";
+    return tl::unexpected(std::move(error));
+  }
   return model;
 }
 

@@ -21,6 +21,10 @@ Error Problems::to_error(std::string_view attempt) const {
   return Error{list_[0].code, std::move(message)};
 }
 
+std::string counted(std::uint64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
 std::string in_quotes(std::string_view text) {
   constexpr std::size_t kMostBytes = 120;
   std::string out = "\"";

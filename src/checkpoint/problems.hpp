@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,6 +35,9 @@ class Problems {
  private:
   std::vector<Problem> list_;
 };
+
+/// "1 byte", "2 bytes"
+std::string counted(std::uint64_t count, std::string_view noun);
 
 /// Outside text made fit for a one-line message: in quotes, control characters and bytes that are
 /// not ASCII escaped, cut after 120 bytes.

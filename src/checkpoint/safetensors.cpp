@@ -15,6 +15,10 @@ namespace {
 constexpr std::uint64_t kMostHeaderBytes = 100'000'000;
 constexpr std::size_t kMostDimensions = 8;
 constexpr std::size_t kMostProblemsPerFile = 50;
+/// V4-Pro, the largest known, has some 140,000 tensors; names are under 100 bytes.
+constexpr JsonBounds kHeaderBounds{
+    .token_bytes = 64 << 10, .tokens = 3'000'000, .objects = 200'000};
+constexpr std::size_t kMostNameBytes = 256;
 
 /// Receives the header's JSON piece by piece, so that a header of 100 MB is never held as a
 /// document. Stops at the first structural mistake, which is left in `mistake`.
@@ -85,6 +89,10 @@ class HeaderSax : public nlohmann::json_sax<nlohmann::json> {
       if (in_metadata_ && metadata_seen_) return fail_with("__metadata__ is given twice");
       metadata_seen_ = metadata_seen_ || in_metadata_;
       if (!in_metadata_) {
+        if (key.size() > kMostNameBytes) {
+          return fail_with(fmt::format("the tensor name {} has {} bytes, more than {}",
+                                       in_quotes(key), key.size(), kMostNameBytes));
+        }
         tensors.emplace_back();
         current().entry.name = key;
       }
@@ -177,7 +185,11 @@ class FileProblems {
   FileProblems& operator=(const FileProblems&) = delete;
 
   void add(ErrorCode code, std::string_view text) {
-    if (count_++ < kMostProblemsPerFile) problems_.add(code, fmt::format("{}: {}", origin_, text));
+    if (count_++ >= kMostProblemsPerFile) return;
+    const std::string_view remedy =
+        code == ErrorCode::corrupt ? "fetch the file again, or write it anew with a current tool"
+                                   : "ingot cannot use this file";
+    problems_.add(code, fmt::format("{}: {}; {}", origin_, text, remedy));
   }
   bool any() const { return count_ > 0; }
 
@@ -192,9 +204,8 @@ std::optional<std::uint64_t> header_length(std::span<const std::byte> file,
                                            FileProblems& problems) {
   if (file.size() < 8) {
     problems.add(ErrorCode::corrupt,
-                 fmt::format("the file has {} bytes, less than the 8 of a safetensors header "
-                             "length; fetch it again",
-                             file.size()));
+                 fmt::format("the file has {}, less than the 8 of a safetensors header length",
+                             counted(file.size(), "byte")));
     return std::nullopt;
   }
   std::uint64_t length = 0;
@@ -204,15 +215,14 @@ std::optional<std::uint64_t> header_length(std::span<const std::byte> file,
   if (length > kMostHeaderBytes) {
     problems.add(ErrorCode::corrupt,
                  fmt::format("the header length is {}, more than the {} bytes that safetensors "
-                             "allows; this is no safetensors file, or a damaged one",
+                             "allows: this is no safetensors file, or a damaged one",
                              length, kMostHeaderBytes));
     return std::nullopt;
   }
   if (length > file.size() - 8) {
     problems.add(ErrorCode::corrupt,
-                 fmt::format("the header length is {}, but only {} bytes follow; the file is cut "
-                             "short, fetch it again",
-                             length, file.size() - 8));
+                 fmt::format("the header length is {}, but only {} follow: the file is cut short",
+                             length, counted(file.size() - 8, "byte")));
     return std::nullopt;
   }
   return length;
@@ -255,8 +265,8 @@ void check_layout(const std::vector<SafetensorsEntry>& entries, std::uint64_t da
     const std::string name = in_quotes(entry.name);
     if (entry.end > data_bytes) {
       problems.add(ErrorCode::corrupt,
-                   fmt::format("tensor {} ends at byte {} of the data, but the file has only {}; "
-                               "it is cut short, fetch it again",
+                   fmt::format("tensor {} ends at byte {} of the data, but the file has only {}: "
+                               "it is cut short",
                                name, entry.end, data_bytes));
     }
     if (entry.begin < filled) {
@@ -265,15 +275,14 @@ void check_layout(const std::vector<SafetensorsEntry>& entries, std::uint64_t da
                                "ends at {}",
                                name, entry.begin, filled));
     } else if (entry.begin > filled) {
-      problems.add(ErrorCode::corrupt, fmt::format("a gap of {} bytes lies before tensor {}",
-                                                   entry.begin - filled, name));
+      problems.add(ErrorCode::corrupt, fmt::format("a gap of {} lies before tensor {}",
+                                                   counted(entry.begin - filled, "byte"), name));
     }
     filled = std::max(filled, entry.end);
   }
   if (filled < data_bytes) {
-    problems.add(ErrorCode::corrupt, fmt::format("{} bytes follow the last tensor; the file is "
-                                                 "damaged, fetch it again",
-                                                 data_bytes - filled));
+    problems.add(ErrorCode::corrupt,
+                 fmt::format("{} behind the last tensor", counted(data_bytes - filled, "byte")));
   }
 }
 
@@ -302,9 +311,14 @@ std::optional<SafetensorsHeader> read_safetensors_header(std::span<const std::by
   FileProblems problems(origin, all_problems);
   const auto length = header_length(file, problems);
   if (!length) return std::nullopt;
-  const auto* text = reinterpret_cast<const char*>(file.data()) + 8;
+  const std::string_view text = without_padding(
+      {reinterpret_cast<const char*>(file.data()) + 8, static_cast<std::size_t>(*length)});
+  if (const std::string problem = beyond_bounds(text, kHeaderBounds); !problem.empty()) {
+    problems.add(ErrorCode::corrupt, "the header " + problem);
+    return std::nullopt;
+  }
   HeaderSax sax;
-  if (!nlohmann::json::sax_parse(text, text + *length, &sax)) {
+  if (!nlohmann::json::sax_parse(text.begin(), text.end(), &sax)) {
     problems.add(ErrorCode::corrupt, sax.mistake);
     return std::nullopt;
   }

@@ -23,8 +23,74 @@ std::string json_error_text(std::string_view what) {
   return what.size() > kMostBytes ? out + "…" : out;
 }
 
+namespace {
+
+bool is_blank(char c) {
+  return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+/// One past the string that starts at `at`; the end of the text if nothing closes it.
+std::size_t end_of_string(std::string_view text, std::size_t at) {
+  for (++at; at < text.size(); ++at) {
+    if (text[at] == '"') return at + 1;
+    if (text[at] == '\\') ++at;
+  }
+  return text.size();
+}
+
+}  // namespace
+
+std::string_view without_padding(std::string_view text) {
+  while (!text.empty() && is_blank(text.back()))
+    text.remove_suffix(1);
+  return text;
+}
+
+std::string beyond_bounds(std::string_view text, const JsonBounds& bounds) {
+  text = without_padding(text);
+  std::size_t tokens = 0;
+  std::size_t objects = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const char c = text[at];
+    std::size_t end = at + 1;
+    if (c == ',' || c == ':' || c == ']' || c == '}') {
+      at = end;
+      continue;
+    }
+    if (c == '"') {
+      end = end_of_string(text, at);
+    } else if (is_blank(c)) {
+      while (end < text.size() && is_blank(text[end]))
+        ++end;
+    } else if (c != '{' && c != '[') {
+      while (end < text.size() && !is_blank(text[end]) &&
+             std::string_view("{}[],:\"").find(text[end]) == std::string_view::npos) {
+        ++end;
+      }
+    }
+    if (end - at > bounds.token_bytes) {
+      return fmt::format("holds {} of {} bytes at byte {}; at most {} are supported",
+                         c == '"'      ? "a text"
+                         : is_blank(c) ? "a run of blanks"
+                                       : "a number",
+                         end - at, at, bounds.token_bytes);
+    }
+    if (!is_blank(c) && ++tokens > bounds.tokens) {
+      return fmt::format("holds more than {} values", bounds.tokens);
+    }
+    if (c == '{' && ++objects > bounds.objects) {
+      return fmt::format("holds more than {} objects", bounds.objects);
+    }
+    at = end;
+  }
+  return {};
+}
+
 Result<nlohmann::json> parse_strict_json(std::string_view text, std::string_view origin) {
   using nlohmann::json;
+  if (const std::string problem = beyond_bounds(text, JsonBounds{}); !problem.empty()) {
+    return fail(ErrorCode::corrupt, fmt::format("{} {}", origin, problem));
+  }
   constexpr int kDeepest = 64;
   std::vector<std::set<std::string>> keys;  // of every open object, outermost first
   std::string refusal;

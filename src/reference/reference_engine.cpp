@@ -93,7 +93,7 @@ struct ReferenceEngine::Impl {
       : checkpoint(std::move(opened)), group(checked_tp_size(config(), options)) {
     const int threads = thread_count(options);
     Problems problems;
-    check_all_values(checkpoint, threads, problems);
+    check_all_values(checkpoint, ValueChecks::loading, threads, problems);
     if (!problems.empty()) throw EngineError(problems.to_error("loading the model"));
     max_context = options.max_context > 0 ? options.max_context : config().max_position_embeddings;
     max_rollback = options.max_rollback;

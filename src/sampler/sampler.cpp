@@ -44,7 +44,7 @@ Result<std::pair<TokenId, float>> check_and_argmax(std::span<const float> logits
     return fail(
         ErrorCode::corrupt,
         fmt::format("{} of {} logits are NaN or infinite: no token can be chosen; check the "
-                    "checkpoint with `ingot inspect`",
+                    "checkpoint with `ingot inspect --hash`",
                     bad, logits.size()));
   }
   if (max == kImpossible) {

@@ -35,7 +35,7 @@ void check_finite(std::span<const float> logits, std::size_t position) {
   throw EngineError(
       ErrorCode::corrupt,
       fmt::format("scoring position {}: {} of {} logits are NaN or infinite; check the "
-                  "checkpoint with `ingot inspect`",
+                  "checkpoint with `ingot inspect --hash`",
                   position, bad, logits.size()));
 }
 

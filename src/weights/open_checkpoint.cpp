@@ -28,16 +28,18 @@ void check_tensor(const TensorView& tensor, const TensorSpec& spec, std::string_
                   Problems& problems) {
   if (tensor.dtype != spec.dtype) {
     const bool fp8_expert = spec.kind == TensorKind::fp4 && tensor.dtype == Dtype::f8_e4m3;
-    problems.add(
-        ErrorCode::unsupported,
-        fmt::format("tensor {} of {} is {}, not {}{}", spec.name, file, dtype_name(tensor.dtype),
-                    dtype_name(spec.dtype),
-                    fp8_expert ? "; FP8 experts (-Base checkpoints) are not supported" : ""));
+    problems.add(ErrorCode::unsupported,
+                 fmt::format("tensor {} of {} is {}, not {}{}", spec.name, file,
+                             dtype_name(tensor.dtype), dtype_name(spec.dtype),
+                             fp8_expert ? "; FP8 experts (-Base checkpoints) are not supported"
+                                        : "; fetch an official checkpoint"));
   }
   if (tensor.shape != spec.shape) {
-    problems.add(ErrorCode::corrupt,
-                 fmt::format("tensor {} of {} has shape {}; config.json implies {}", spec.name,
-                             file, shape_text(tensor.shape), shape_text(spec.shape)));
+    problems.add(
+        ErrorCode::corrupt,
+        fmt::format("tensor {} of {} has shape {}, but config.json implies {}; fetch both of "
+                    "one model",
+                    spec.name, file, shape_text(tensor.shape), shape_text(spec.shape)));
   }
 }
 
@@ -53,7 +55,8 @@ std::string_view block_name(std::string_view name) {
 
 /// A line for each missing tensor (the first 2000), but one for a block of which nothing is there.
 void report_missing(const std::vector<TensorSpec>& table,
-                    const std::vector<const TensorSpec*>& missing, Problems& problems) {
+                    const std::vector<const TensorSpec*>& missing, std::string_view folder,
+                    Problems& problems) {
   if (missing.empty()) return;
   std::unordered_map<std::string_view, std::size_t> expected;  // tensors of each block
   std::unordered_map<std::string_view, std::size_t> lacking;
@@ -68,18 +71,21 @@ void report_missing(const std::vector<TensorSpec>& table,
     const std::string_view block = block_name(spec->name);
     if (block.empty() || lacking[block] != expected[block]) {
       if (++told > kMostLines) continue;
-      problems.add(ErrorCode::not_found,
-                   fmt::format("tensor {} ({} {}) is missing", spec->name, dtype_name(spec->dtype),
-                               shape_text(spec->shape)));
+      problems.add(
+          ErrorCode::not_found,
+          fmt::format("tensor {} ({} {}) is missing from {}; fetch the checkpoint again",
+                      spec->name, dtype_name(spec->dtype), shape_text(spec->shape), folder));
     } else if (block != last_whole_block) {
-      problems.add(ErrorCode::not_found,
-                   fmt::format("all {} tensors of {} are missing", expected[block], block));
+      problems.add(
+          ErrorCode::not_found,
+          fmt::format("all {} tensors of {} are missing from {}; fetch the checkpoint again",
+                      expected[block], block, folder));
       last_whole_block = block;
     }
   }
   if (told > kMostLines) {
     problems.add(ErrorCode::not_found,
-                 fmt::format("{} more tensors are missing", told - kMostLines));
+                 fmt::format("{} missing besides", counted(told - kMostLines, "tensor")));
   }
 }
 
@@ -94,6 +100,30 @@ Result<void> check_scales(const TensorView& tensor, std::string_view origin) {
               fmt::format("tensor {} of {} has the scale byte 255 (NaN) in row {}, column {}; "
                           "fetch the shard again",
                           in_quotes(tensor.name), origin, at / columns, at % columns));
+}
+
+/// Whether an element of `width` bytes is NaN or infinite.
+bool is_not_finite(const std::byte* element, Dtype dtype) {
+  if (dtype == Dtype::f8_e4m3) return (std::to_integer<unsigned>(*element) & 0x7Fu) == 0x7Fu;
+  const std::size_t width = static_cast<std::size_t>(dtype_bytes(dtype));
+  // Little-endian: sign and exponent are in the last two bytes, of bf16 and of f32 alike.
+  const unsigned high = std::to_integer<unsigned>(element[width - 1]) << 8 |
+                        std::to_integer<unsigned>(element[width - 2]);
+  return (high & 0x7F80u) == 0x7F80u;
+}
+
+Result<void> check_finite(const TensorView& tensor, std::string_view origin) {
+  const auto width = static_cast<std::size_t>(dtype_bytes(tensor.dtype));
+  for (std::size_t at = 0; at < tensor.bytes.size(); at += width) {
+    if (!is_not_finite(tensor.bytes.data() + at, tensor.dtype)) continue;
+    const auto element = static_cast<std::int64_t>(at / width);
+    const std::int64_t columns = tensor.shape.back();
+    return fail(ErrorCode::corrupt,
+                fmt::format("tensor {} of {} has a value that is not finite in row {}, column {}; "
+                            "fetch the shard again",
+                            in_quotes(tensor.name), origin, element / columns, element % columns));
+  }
+  return {};
 }
 
 Result<void> check_token_experts(const TensorView& tensor, const ModelConfig& config,
@@ -129,7 +159,7 @@ std::vector<std::string> check_complete(const Checkpoint& checkpoint, Problems& 
       missing.push_back(&spec);
     }
   }
-  report_missing(table, missing, problems);
+  report_missing(table, missing, checkpoint.directory().string(), problems);
   std::size_t draft = 0;
   std::size_t foreign = 0;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -147,15 +177,16 @@ std::vector<std::string> check_complete(const Checkpoint& checkpoint, Problems& 
   std::vector<std::string> notes;
   if (config.draft == DraftKind::dspark) {
     notes.push_back(
-        fmt::format("the DSpark draft module ({} tensors under mtp.) is ignored; the "
-                    "model runs without drafts",
-                    draft));
+        fmt::format("the DSpark draft module ({} under mtp.) is ignored; the model runs without "
+                    "drafts",
+                    counted(draft, "tensor")));
   } else if (draft > 0) {
-    notes.push_back(fmt::format("{} tensors under mtp. are ignored: config.json has {} MTP blocks",
-                                draft, config.num_mtp_layers));
+    notes.push_back(
+        fmt::format("{} under mtp. ignored: config.json has {}", counted(draft, "tensor"),
+                    counted(static_cast<std::uint64_t>(config.num_mtp_layers), "MTP block")));
   }
   if (foreign > 0) {
-    notes.push_back(fmt::format("{} tensors that are no part of the model are ignored", foreign));
+    notes.push_back(fmt::format("{} ignored: no part of the model", counted(foreign, "tensor")));
   }
   return notes;
 }
@@ -175,7 +206,7 @@ Result<Checkpoint> open_checkpoint(const std::filesystem::path& directory) {
 }
 
 Result<void> check_values(const TensorView& tensor, const TensorSpec& spec,
-                          const ModelConfig& config, std::string_view origin) {
+                          const ModelConfig& config, std::string_view origin, ValueChecks checks) {
   switch (spec.kind) {
     case TensorKind::block_scale:
     case TensorKind::group_scale:
@@ -186,13 +217,15 @@ Result<void> check_values(const TensorView& tensor, const TensorSpec& spec,
     case TensorKind::norm:
     case TensorKind::f32:
     case TensorKind::fp8:
+      return checks == ValueChecks::all ? check_finite(tensor, origin) : Result<void>();
     case TensorKind::fp4:
-      return {};
+      return {};  // every nibble is a number
   }
   return {};
 }
 
-void check_all_values(const Checkpoint& checkpoint, int threads, Problems& problems) {
+void check_all_values(const Checkpoint& checkpoint, ValueChecks checks, int threads,
+                      Problems& problems) {
   const std::vector<TensorSpec> table = tensor_table(checkpoint.config());
   std::vector<std::pair<std::size_t, Error>> found;  // place in table, so that order is fixed
   std::mutex found_mutex;
@@ -202,7 +235,7 @@ void check_all_values(const Checkpoint& checkpoint, int threads, Problems& probl
       const TensorView* tensor = checkpoint.find(table[i].name);
       if (tensor == nullptr || tensor->shape != table[i].shape) continue;  // check_complete's job
       const auto checked = check_values(*tensor, table[i], checkpoint.config(),
-                                        checkpoint.shards()[tensor->shard].path.string());
+                                        checkpoint.shards()[tensor->shard].path.string(), checks);
       if (checked) continue;
       const std::lock_guard lock(found_mutex);
       found.emplace_back(i, checked.error());

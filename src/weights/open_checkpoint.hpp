@@ -19,16 +19,22 @@ namespace ingot {
 /// @return one line for each kind of tensor that is there and will not be read
 std::vector<std::string> check_complete(const Checkpoint& checkpoint, Problems& problems);
 
-/// Reads a tensor's bytes where a value can do harm: scale bytes must not be 255 (NaN), the experts
-/// of a token must exist. For other kinds it reads nothing. Call when weights are
-/// loaded.
+/// How much of the weights is read to find values that do harm.
+enum class ValueChecks {
+  loading,  ///< what loading needs: scale bytes must not be 255 (NaN), a token's experts must exist
+  all,      ///< also every bf16, f32 and fp8 value must be finite
+};
+
+/// Reads a tensor's bytes where a value can do harm. For other kinds it reads nothing.
 /// @param origin where the tensor lies, for the message
 /// Error: corrupt; names tensor, row and column.
 [[nodiscard]] Result<void> check_values(const TensorView& tensor, const TensorSpec& spec,
-                                        const ModelConfig& config, std::string_view origin);
+                                        const ModelConfig& config, std::string_view origin,
+                                        ValueChecks checks);
 
 /// check_values for every tensor that the config implies, in parallel.
 /// @param threads at least 1
-void check_all_values(const Checkpoint& checkpoint, int threads, Problems& problems);
+void check_all_values(const Checkpoint& checkpoint, ValueChecks checks, int threads,
+                      Problems& problems);
 
 }  // namespace ingot

@@ -209,12 +209,26 @@ class Writer {
   std::uint64_t bytes_done_ = 0;
 };
 
-/// That writing into `out` destroys nothing, or only what --force allows.
-Result<void> check_target(const SynthOptions& options) {
+/// A folder that was made and may stay empty, on a full disk say: removed on destruction if so.
+struct EmptyFolder {
+  fs::path path;
+
+  EmptyFolder() = default;
+  EmptyFolder(const EmptyFolder&) = delete;
+  EmptyFolder& operator=(const EmptyFolder&) = delete;
+  ~EmptyFolder() {
+    std::error_code ignored;  // one that holds something is not removed
+    if (!path.empty()) fs::remove(path, ignored);
+  }
+};
+
+/// That writing into `out` destroys nothing, or only what --force allows. `made`: the folder, where
+/// it was not there.
+Result<void> check_target(const SynthOptions& options, EmptyFolder& made) {
   const std::string attempt =
       fmt::format("writing a synthetic checkpoint into {}", options.out.string());
   std::error_code error;
-  fs::create_directories(options.out, error);
+  if (fs::create_directories(options.out, error)) made.path = options.out;
   if (error || !fs::is_directory(options.out)) {
     return fail(ErrorCode::invalid_argument,
                 fmt::format("{}: it cannot be made a folder: {}", attempt,
@@ -267,7 +281,8 @@ Result<void> write_synthetic_checkpoint(const SynthOptions& options,
     if (!found) return tl::unexpected(found.error());
     tokenizer_files = std::move(*found);
   }
-  if (auto usable = check_target(options); !usable) return usable;
+  EmptyFolder made_for_this;
+  if (auto usable = check_target(options, made_for_this); !usable) return usable;
 
   Writer writer(*config, options.seed, progress);
   const std::string header = header_bytes(writer.table());

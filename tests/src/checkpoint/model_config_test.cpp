@@ -83,7 +83,10 @@ TEST_CASE("every missing config field is named", "[cpu][checkpoint]") {
   const auto result = parse(config);
   REQUIRE(!result);
   CHECK(result.error().code == ErrorCode::corrupt);
-  CHECK(result.error().message == fmt::format("reading config.json: {} is missing", key));
+  CHECK(result.error().message ==
+        fmt::format("reading config.json: {} is missing; take the config.json that belongs to the "
+                    "weights, or correct it",
+                    key));
 }
 
 TEST_CASE("a negative, absurd or non-integer config field is named", "[cpu][checkpoint]") {

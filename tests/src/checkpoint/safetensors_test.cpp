@@ -55,6 +55,16 @@ bool contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
+/// A header of `count` empty tensors.
+std::string many_tensors(int count) {
+  std::string header = "{";
+  for (int i = 0; i < count; ++i) {
+    header += fmt::format(R"({}"t{}":{{"dtype":"I8","shape":[0],"data_offsets":[0,0]}})",
+                          i == 0 ? "" : ",", i);
+  }
+  return header + "}";
+}
+
 /// `kHeader` with the offsets and shape of `b` replaced.
 std::string header_with_b(std::string_view dtype, std::string_view shape,
                           std::string_view offsets) {
@@ -117,7 +127,7 @@ TEST_CASE("shard empty", "[cpu][checkpoint]") {
 }
 
 TEST_CASE("shard one byte too long", "[cpu][checkpoint]") {
-  CHECK(contains(refusal(sound_file() + "x"), "1 bytes follow the last tensor"));
+  CHECK(contains(refusal(sound_file() + "x"), "1 byte behind the last tensor"));
 }
 
 TEST_CASE("header length 0", "[cpu][checkpoint]") {
@@ -206,7 +216,7 @@ TEST_CASE("offsets overlapping", "[cpu][checkpoint]") {
 }
 
 TEST_CASE("offsets leaving a gap", "[cpu][checkpoint]") {
-  CHECK(contains(refusal_of_header(header_with_b("I8", "[7]", "[17,24]")), "gap of 1 bytes"));
+  CHECK(contains(refusal_of_header(header_with_b("I8", "[7]", "[17,24]")), "gap of 1 byte lies"));
 }
 
 TEST_CASE("offsets past the end", "[cpu][checkpoint]") {
@@ -268,12 +278,31 @@ TEST_CASE("names in messages are short and printable", "[cpu][checkpoint]") {
   CHECK(refusal_of_header(huge, 0).size() < 500);
 }
 
+TEST_CASE("a header of more tensors, longer names or longer values than any model has",
+          "[cpu][checkpoint]") {
+  CHECK(contains(refusal_of_header(many_tensors(200'001), 0), "more than 200000 objects"));
+  CHECK(contains(
+      refusal_of_header(header_with_b("I8", "[" + std::string(70'000, '1') + "]", "[16,24]")),
+      "a number of 70000 bytes"));
+  CHECK(contains(refusal_of_header(header_with_b(std::string(70'000, 'F'), "[8]", "[16,24]")),
+                 "a text of 70002 bytes"));
+  CHECK(contains(refusal_of_header("{" + std::string(70'000, ' ') + "}"), "a run of blanks"));
+  CHECK(contains(
+      refusal_of_header(fmt::format(R"({{"{}":{{"dtype":"I8","shape":[8],"data_offsets":[0,8]}}}})",
+                                    std::string(257, 'n'))),
+      "has 257 bytes, more than 256"));
+}
+
 TEST_CASE("refusing a header takes no memory to speak of", "[cpu][checkpoint]") {
   if (test::kSanitized && test::skip("a sanitizer's memory would be measured")) return;
   const std::string file = GENERATE_COPY(
       with_length(std::uint64_t{1} << 63), with_length(99'000'000),
       test::safetensors_bytes(header_with_b("F64", "[1152921504606846976]", "[16,24]"), ""),
-      test::safetensors_bytes(std::string(20'000'000, '['), ""));
+      test::safetensors_bytes(std::string(20'000'000, '['), ""),
+      test::safetensors_bytes(
+          header_with_b("I8", "[" + std::string(20'000'000, '1') + "]", "[16,24]"), ""),
+      test::safetensors_bytes(header_with_b(std::string(20'000'000, 'F'), "[8]", "[16,24]"), ""),
+      test::safetensors_bytes(many_tensors(400'000), ""));
   const std::size_t grown = test::peak_memory_of([&] {
     Problems problems;
     if (read(file, problems)) throw std::runtime_error("accepted");

@@ -61,6 +61,14 @@ TEST_CASE("index that is no index", "[cpu][checkpoint]") {
   refusal(json);
 }
 
+TEST_CASE("index of more values than any model has", "[cpu][checkpoint]") {
+  std::string values = "[";
+  for (int i = 0; i < 500'000; ++i)
+    values += "[],";
+  CHECK(contains(refusal(values + "[]]"), "more than 400000 values"));
+  CHECK(contains(refusal("\"" + std::string(2'000'000, 'x') + "\""), "a text of 2000002 bytes"));
+}
+
 TEST_CASE("all missing shards are listed by their numbers", "[cpu][checkpoint]") {
   const test::TempDir dir;
   for (const char* name :

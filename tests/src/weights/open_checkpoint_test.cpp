@@ -195,8 +195,8 @@ TEST_CASE("wrong dtypes and shapes are all listed", "[cpu][weights]") {
   CHECK(contains(message, "FP8 experts (-Base checkpoints) are not supported"));
   CHECK(contains(message,
                  "layers.0.attn.wkv.weight of model-00002-of-00007.safetensors has shape "
-                 "[256, 512]; config.json implies [512, 256]"));
-  CHECK(contains(message, "[8, 1]; config.json implies [8]"));
+                 "[256, 512], but config.json implies [512, 256]"));
+  CHECK(contains(message, "[8, 1], but config.json implies [8]"));
   CHECK(contains(message, "tid2eid of model-00002-of-00007.safetensors is I32, not I64"));
 }
 
@@ -223,7 +223,7 @@ TEST_CASE("a part of the model that we do not know is refused, foreign tensors a
     const Checkpoint checkpoint = value_or_throw(open_checkpoint(tiny.dir.path()));
     const auto notes = check_complete(checkpoint, problems);
     REQUIRE(notes.size() == 1);
-    CHECK(contains(notes[0], "1 tensors that are no part of the model are ignored"));
+    CHECK(contains(notes[0], "1 tensor ignored: no part of the model"));
   }
 }
 
@@ -264,7 +264,7 @@ TEST_CASE("scale byte 255 is found where it lies", "[cpu][weights]") {
   });
   const Checkpoint checkpoint = value_or_throw(open_checkpoint(tiny.dir.path()));
   Problems problems;
-  check_all_values(checkpoint, GENERATE(1, 3), problems);
+  check_all_values(checkpoint, ValueChecks::loading, GENERATE(1, 3), problems);
   REQUIRE(problems.size() == 2);
   for (const Problem& problem : problems.list())
     CHECK(problem.code == ErrorCode::corrupt);
@@ -272,6 +272,30 @@ TEST_CASE("scale byte 255 is found where it lies", "[cpu][weights]") {
   CHECK(contains(problems.list()[0].text, "row 31, column 0"));
   CHECK(contains(problems.list()[1].text, tiny.shard(3).string()));
   CHECK(contains(problems.list()[1].text, "row 17, column 2"));
+}
+
+TEST_CASE("a value that is not finite is found where it lies, when all values are checked",
+          "[cpu][weights]") {
+  const TinyCheckpoint tiny;
+  tiny.edit(3, [](SafetensorsFile& file) {
+    const auto at = [&](const char* name) {
+      return file.header[name]["data_offsets"][0].template get<std::size_t>();
+    };
+    file.data[at("layers.1.attn.wkv.weight") + 256 * 3 + 5] = '\x7f';           // fp8 NaN
+    file.data.replace(at("layers.1.attn_norm.weight") + 2 * 7, 2, "\x80\xff");  // bf16 -inf
+    file.data[at("layers.1.attn.wq_a.weight")] = '\x7e';                        // fp8 448: a number
+  });
+  const Checkpoint checkpoint = value_or_throw(open_checkpoint(tiny.dir.path()));
+  Problems loading;
+  check_all_values(checkpoint, ValueChecks::loading, 2, loading);
+  CHECK(loading.empty());
+  Problems all;
+  check_all_values(checkpoint, ValueChecks::all, 2, all);
+  REQUIRE(all.size() == 2);
+  const std::string told = all.list()[0].text + all.list()[1].text;
+  CHECK(contains(told, "\"layers.1.attn.wkv.weight\""));
+  CHECK(contains(told, "row 3, column 5"));
+  CHECK(contains(told, "\"layers.1.attn_norm.weight\""));
 }
 
 TEST_CASE("an expert that does not exist is found in the table of hash layers", "[cpu][weights]") {
@@ -288,7 +312,7 @@ TEST_CASE("an expert that does not exist is found in the table of hash layers", 
   });
   const Checkpoint checkpoint = value_or_throw(open_checkpoint(tiny.dir.path()));
   Problems problems;
-  check_all_values(checkpoint, 2, problems);
+  check_all_values(checkpoint, ValueChecks::loading, 2, problems);
   REQUIRE(problems.size() == 1);
   CHECK(contains(problems.list()[0].text, "row 2, column 1"));
   CHECK(contains(problems.list()[0].text, "experts are 0 to 7"));
