@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -40,6 +41,40 @@ int rename_new(const fs::path& from, const fs::path& to) {
   return ::unlink(from.c_str());
 }
 
+bool same_file(const struct stat& a, const struct stat& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+/// Opens OUT.partial for this run alone. One that an earlier run left is taken over if it is empty,
+/// or by force; never one that another run is writing.
+Result<int> open_partial(const fs::path& partial, const fs::path& input, bool force) {
+  const int fd = ::open(partial.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+  if (fd < 0) return refused(partial, std::strerror(errno));
+  const auto give_up = [&](std::string_view why) {
+    ::close(fd);
+    return refused(partial, why);
+  };
+  // A file system without locks (ENOLCK) is none to refuse.
+  if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    return give_up("another run is writing it");
+  }
+  struct stat opened {
+  }, named{}, in{};
+  if (::fstat(fd, &opened) != 0 || ::stat(partial.c_str(), &named) != 0 ||
+      !same_file(opened, named)) {
+    return give_up("another run has just finished it; try again");
+  }
+  if (!S_ISREG(opened.st_mode)) return give_up("it exists and is no regular file");
+  if (::stat(input.c_str(), &in) == 0 && same_file(opened, in)) {
+    return give_up("it is the same file as the input; name another output");
+  }
+  if (opened.st_size > 0 && !force) {
+    return give_up("it exists, perhaps from an interrupted run; move it away, or give --force");
+  }
+  if (::ftruncate(fd, 0) != 0) return give_up(std::strerror(errno));
+  return fd;
+}
+
 void sync_folder(const fs::path& file) {
   const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
   const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -65,7 +100,7 @@ Result<OutputFile> OutputFile::create(const fs::path& output, const fs::path& in
     struct stat in {};
     const bool have_input =
         input == "-" ? ::fstat(STDIN_FILENO, &in) == 0 : ::stat(input.c_str(), &in) == 0;
-    if (S_ISREG(out.st_mode) && have_input && in.st_dev == out.st_dev && in.st_ino == out.st_ino) {
+    if (S_ISREG(out.st_mode) && have_input && same_file(in, out)) {
       return refused(output, "it is the same file as the input; name another output");
     }
     if (S_ISDIR(out.st_mode)) return refused(output, "this is a folder; name a file");
@@ -83,31 +118,9 @@ Result<OutputFile> OutputFile::create(const fs::path& output, const fs::path& in
   file.output_ = follow_links(output);
   file.partial_ = file.output_;
   file.partial_ += ".partial";
-  int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_EXCL;
-  if (force) {
-    struct stat old {
-    }, in{};
-    if (::stat(file.partial_.c_str(), &old) == 0 && ::stat(input.c_str(), &in) == 0 &&
-        old.st_dev == in.st_dev && old.st_ino == in.st_ino) {
-      return refused(file.partial_, "it is the same file as the input; name another output");
-    }
-    if (::unlink(file.partial_.c_str()) != 0 && errno != ENOENT) {
-      return refused(file.partial_, std::strerror(errno));
-    }
-  }
-  file.fd_ = ::open(file.partial_.c_str(), flags, 0666);
-  if (file.fd_ < 0) {
-    if (errno == EEXIST) {
-      return refused(file.partial_,
-                     "it exists, perhaps from an interrupted run; move it away, or give --force");
-    }
-    const int error = errno;
-    const fs::path folder =
-        file.output_.has_parent_path() ? file.output_.parent_path() : fs::path(".");
-    return refused(output,
-                   fmt::format("cannot make {} in {}: {}", file.partial_.filename().string(),
-                               folder.string(), std::strerror(error)));
-  }
+  auto fd = open_partial(file.partial_, input, force);
+  if (!fd) return Unexpected(fd.error());
+  file.fd_ = *fd;
   file.owns_fd_ = true;
   return file;
 }

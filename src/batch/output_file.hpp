@@ -14,7 +14,8 @@ namespace ingot {
 /// directly.
 class OutputFile {
  public:
-  /// Opens OUT.partial, which must not exist yet: it may be what an interrupted run left.
+  /// Opens OUT.partial. One that holds lines may be what an interrupted run left, and is refused;
+  /// one that another run is writing is refused in any case.
   /// @param input  the job's input; OUT may not be the same file, by whatever name
   /// @param force  an existing OUT, and a left-over OUT.partial, may be replaced
   /// Errors: invalid_argument, not_found; nothing was changed.

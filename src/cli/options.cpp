@@ -7,8 +7,6 @@
 #include <charconv>
 #include <cstdlib>
 #include <functional>
-#include <initializer_list>
-#include <map>
 #include <memory>
 #include <sstream>
 #include <thread>
@@ -16,109 +14,14 @@
 #include "runtime/base/shared_library.hpp"
 #include "src/cli/kernel_options.hpp"
 #include "src/cli/model_loader.hpp"
-#include "src/cli/settings_config.hpp"
+#include "src/cli/setting_flags.hpp"
 #include "src/cli/version.hpp"
 
 namespace ingot {
 namespace {
 
-using Groups = std::initializer_list<SettingGroup>;
-
-constexpr Groups kRunGroups{SettingGroup::model, SettingGroup::engine, SettingGroup::sampling,
-                            SettingGroup::chat};
-
-/// The flags of one command that stand for settings, as given.
-struct SettingFlags {
-  std::map<const SettingSpec*, std::vector<std::string>> texts;
-  std::map<const SettingSpec*, bool> switches;
-  std::string config;
-};
-
-std::string default_text(const SettingSpec& spec) {
-  const std::string shown = show(Settings{}, spec);
-  return shown == "unset" || shown == "\"\"" || shown == "[]" || shown == "false"
-             ? std::string()
-             : fmt::format(" (default {})", shown);
-}
-
-std::string type_name(const SettingSpec& spec) {
-  if (!spec.choices.empty()) {
-    std::string names;
-    for (const std::string_view choice : spec.choices) {
-      names += (names.empty() ? "" : "|") + std::string(choice);
-    }
-    return names;
-  }
-  return std::visit(
-      []<class T>(T Settings::*) -> std::string {
-        if constexpr (std::is_same_v<T, double>) return "NUMBER";
-        if constexpr (std::is_same_v<T, std::string> ||
-                      std::is_same_v<T, std::vector<std::string>>) {
-          return "TEXT";
-        }
-        return "N";
-      },
-      spec.member);
-}
-
-enum class SettingsFile { accepted, refused };
-
-void add_settings(CLI::App& app, SettingFlags& flags, Groups groups,
-                  SettingsFile file = SettingsFile::accepted) {
-  for (const SettingSpec& spec : setting_specs()) {
-    if (std::find(groups.begin(), groups.end(), spec.group) == groups.end()) continue;
-    const std::string doc = std::string(spec.doc) + default_text(spec);
-    CLI::Option* option = nullptr;
-    if (std::holds_alternative<bool Settings::*>(spec.member)) {
-      option = app.add_flag(std::string(spec.flag), flags.switches[&spec], doc);
-    } else {
-      option = app.add_option(std::string(spec.flag), flags.texts[&spec], doc)
-                   ->type_name(type_name(spec))
-                   ->allow_extra_args(false);
-      const bool repeats =
-          std::holds_alternative<std::vector<std::string> Settings::*>(spec.member);
-      if (!repeats) option->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::Throw);
-    }
-    option->group("Settings");
-  }
-  if (file == SettingsFile::refused) return;
-  app.add_option("--config", flags.config, "settings file (TOML); flags go before it")
-      ->type_name("FILE.toml")
-      ->group("Settings");
-}
-
-/// Defaults, then the environment, then the file, then the flags.
-Result<LayeredSettings> resolve(const CLI::App& app, const SettingFlags& flags,
-                                const Environment& environment) {
-  LayeredSettings settings;
-  if (!environment.cache_home.empty()) {
-    if (auto applied =
-            settings.apply(*find_setting("cache.dir"), (environment.cache_home / "ingot").string(),
-                           environment.cache_home_from);
-        !applied) {
-      return Unexpected(applied.error());
-    }
-  }
-  if (!flags.config.empty()) {
-    if (auto applied = apply_settings_file(settings, flags.config); !applied) {
-      return Unexpected(applied.error());
-    }
-  }
-  for (const SettingSpec& spec : setting_specs()) {
-    // A command may have a flag of the same name that is no setting.
-    if (!flags.texts.contains(&spec) && !flags.switches.contains(&spec)) continue;
-    const CLI::Option* option = app.get_option_no_throw(std::string(spec.flag));
-    if (option == nullptr || option->count() == 0) continue;
-    const auto given = flags.texts.find(&spec);
-    const std::vector<std::string> none;
-    if (auto applied = settings.apply_text(spec, given == flags.texts.end() ? none : given->second,
-                                           std::string(spec.flag));
-        !applied) {
-      return Unexpected(applied.error());
-    }
-  }
-  return settings;
-}
+constexpr SettingGroups kRunGroups{SettingGroup::model, SettingGroup::engine,
+                                   SettingGroup::sampling, SettingGroup::chat};
 
 /// One line, lower-cased at the start, as all our errors are.
 std::string one_line(std::string text) {
@@ -408,7 +311,7 @@ Result<Command> parse_command_line(std::span<const char* const> arguments,
   }
 
   const auto settings_of = [&](const CLI::App& command, const SettingFlags& flags) {
-    return resolve(command, flags, environment);
+    return resolve_settings(command, flags, environment);
   };
   if (chat->parsed()) {
     const auto settings = settings_of(*chat, parsed.chat_settings);

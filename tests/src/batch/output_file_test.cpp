@@ -64,6 +64,27 @@ TEST_CASE("what an interrupted run left is not overwritten without --force", "[c
   CHECK(OutputFile::create(folder / "out", folder / "in", true));
 }
 
+TEST_CASE("an empty partial file of a run that was killed is no obstacle", "[cpu][batch]") {
+  const TempDir folder;
+  write_file(folder / "out.partial", "");
+  auto file = value_or_throw(OutputFile::create(folder / "out", folder / "in", false));
+  value_or_throw(file.append("x\n"));
+  value_or_throw(file.commit());
+  CHECK(read_file(folder / "out") == "x\n");
+}
+
+TEST_CASE("two runs never write one output", "[cpu][batch]") {
+  const TempDir folder;
+  auto first = value_or_throw(OutputFile::create(folder / "out", folder / "in", false));
+  const bool force = GENERATE(false, true);
+  const auto second = OutputFile::create(folder / "out", folder / "in", force);
+  REQUIRE(!second);
+  CHECK(second.error().message.find("another run is writing it") != std::string::npos);
+  value_or_throw(first.append("x\n"));
+  value_or_throw(first.commit());
+  CHECK(read_file(folder / "out") == "x\n");
+}
+
 TEST_CASE("output = input is refused by any name of the file", "[cpu][batch]") {
   const TempDir folder;
   const fs::path in = folder / "in";
