@@ -71,12 +71,15 @@ TEST_CASE("prompts made with the official encoder come out byte for byte", "[cpu
 
 TEST_CASE("the literals of the prompt are the official ones", "[cpu][text]") {
   const auto official = nlohmann::json::parse(golden("literals.json"));
-  CHECK(literals::kToolsBeforeSchemas == official["tools_block_before_schemas"]);
-  CHECK(literals::kToolsAfterSchemas == official["tools_block_after_schemas"]);
-  CHECK(literals::kResponseFormat == official["response_format_before_schema"]);
-  CHECK(literals::kAbsoluteMaximum == official["reasoning_effort_prefix_april"]["max"]);
-  CHECK(literals::kAbsoluteMaximum == official["reasoning_effort_prefix_0731"]["high"]);
-  CHECK(literals::kBeyondMaximum == official["reasoning_effort_prefix_0731"]["max"]);
+  CHECK(literals::kToolsBeforeSchemas == official["tools_block_before_schemas"].get<std::string>());
+  CHECK(literals::kToolsAfterSchemas == official["tools_block_after_schemas"].get<std::string>());
+  CHECK(literals::kResponseFormat == official["response_format_before_schema"].get<std::string>());
+  CHECK(literals::kAbsoluteMaximum ==
+        official["reasoning_effort_prefix_april"]["max"].get<std::string>());
+  CHECK(literals::kAbsoluteMaximum ==
+        official["reasoning_effort_prefix_0731"]["high"].get<std::string>());
+  CHECK(literals::kBeyondMaximum ==
+        official["reasoning_effort_prefix_0731"]["max"].get<std::string>());
 }
 
 TEST_CASE("a prompt's ids are those of its whole text with markers recognised", "[cpu][text]") {

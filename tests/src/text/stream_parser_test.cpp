@@ -113,8 +113,8 @@ TEST_CASE("published parses of whole outputs come out", "[cpu][text]") {
     std::string text = vector["text"];
     text.resize(text.find("<｜end▁of▁sentence｜>"));  // the stop token's text is not streamed
     const Parsed parsed = parse(text, vector["mode"] == "thinking");
-    CHECK(parsed.content == vector["message"]["content"]);
-    CHECK(parsed.reasoning == vector["message"]["reasoning_content"]);
+    CHECK(parsed.content == vector["message"]["content"].get<std::string>());
+    CHECK(parsed.reasoning == vector["message"]["reasoning_content"].get<std::string>());
     CHECK(parsed.calls.empty());
   }
 }
