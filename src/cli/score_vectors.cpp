@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
+#include "src/checkpoint/strict_json.hpp"
 #include "src/cli/read_text_file.hpp"
 #include "src/schedule/teacher_forcing.hpp"
 
@@ -49,11 +50,7 @@ struct Comparison {
 
 json read_json(const fs::path& file) {
   const std::string text = value_or_throw(read_text_file(file, kMaxFileBytes));
-  json value = json::parse(text, nullptr, false);
-  if (value.is_discarded()) {
-    throw EngineError(ErrorCode::corrupt, fmt::format("reading {}: not JSON", file.string()));
-  }
-  return value;
+  return value_or_throw(parse_strict_json(text, file.string()));
 }
 
 /// The file as the manifest names it, or its last part beside the manifest.

@@ -90,6 +90,19 @@ TEST_CASE("vectors that the engine does not repeat are counted, later steps on t
   CHECK(vector["max_logprob_difference"].get<double>() == Approx(100).epsilon(0.1));
 }
 
+TEST_CASE("vectors that are nested without end are refused by name", "[cpu][cli]") {
+  const TempDir folder;
+  FakeEngine engine;
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+  write_vectors(folder, {"the"}, 6);
+  write_file(folder / "one.official.json", R"({"request": {"messages": )" + deep + "}}");
+  CHECK_THROWS_WITH(compare(engine, folder),
+                    Catch::Contains("one.official.json") && Catch::Contains("nested deeper"));
+  write_file(folder / "manifest.json", R"({"prompts": )" + deep + "}");
+  CHECK_THROWS_WITH(compare(engine, folder),
+                    Catch::Contains("manifest.json") && Catch::Contains("nested deeper"));
+}
+
 TEST_CASE("broken vectors are refused by name", "[cpu][cli]") {
   const TempDir folder;
   FakeEngine engine;
