@@ -19,6 +19,7 @@
 #include "src/cli/model_loader.hpp"
 #include "src/cli/settings_config.hpp"
 #include "src/cli/version.hpp"
+#include "src/text/utf8.hpp"
 
 namespace ingot {
 namespace {
@@ -141,7 +142,7 @@ Result<std::int64_t> whole_number(std::string_view flag, std::string_view text, 
   if (error != std::errc{} || end != text.data() + text.size() || value < low || value > high) {
     return fail(ErrorCode::invalid_argument,
                 fmt::format("{} must be a whole number from {} to {}, not \"{}\"", flag, low, high,
-                            text.substr(0, 60)));
+                            cut_utf8(text, 60)));
   }
   return value;
 }
@@ -221,7 +222,8 @@ CLI::App* add_score(CLI::App& app, Parsed& parsed) {
   sources->add_option("--tokens", parsed.score_tokens, "token ids; needs no tokenizer")
       ->type_name("5,6,7");
   sources->add_option("--text", parsed.score_text, "a text")->type_name("TEXT");
-  sources->add_option("--input", parsed.score.input, "a file of text")->type_name("FILE");
+  sources->add_option("--input", parsed.score.input, "a file of text; - is standard input")
+      ->type_name("FILE");
   sources
       ->add_option("--vectors", parsed.score.vectors,
                    "folder of captured official continuations to compare with")
@@ -243,14 +245,19 @@ CLI::App* add_score(CLI::App& app, Parsed& parsed) {
 
 CLI::App* add_tokens(CLI::App& app, Parsed& parsed) {
   CLI::App* tokens = app.add_subcommand("tokens", "token ids of a text or a conversation");
-  tokens->add_option("--model", parsed.tokens.model, "a checkpoint, or any folder with a tokenizer")
+  tokens
+      ->add_option("--model", parsed.tokens.model,
+                   "a checkpoint, any folder with a tokenizer, or its tokenizer.json")
       ->type_name("DIR")
       ->required();
   auto* sources = tokens->add_option_group("Input (one of them)");
   sources->add_option("--text", parsed.tokens_text, "a text")->type_name("TEXT");
-  sources->add_option("--messages", parsed.tokens.messages, "chat messages (OpenAI chat format)")
+  sources
+      ->add_option("--messages", parsed.tokens.messages,
+                   "chat messages (OpenAI chat format); - is standard input")
       ->type_name("FILE.json");
-  sources->add_option("--input", parsed.tokens.input, "a file of text")->type_name("FILE");
+  sources->add_option("--input", parsed.tokens.input, "a file of text; - is standard input")
+      ->type_name("FILE");
   sources->require_option(1);
   tokens->add_option("--thinking", parsed.tokens_thinking, "of messages: how much the model thinks")
       ->type_name("none|low|high|max")
@@ -271,7 +278,7 @@ CLI::App* add_inspect(CLI::App& app, Parsed& parsed) {
       app.add_subcommand("inspect", "what a checkpoint holds, and whether it is whole");
   auto* folder =
       inspect->add_option("DIR,--model", parsed.inspect_model, "folder of the checkpoint");
-  folder->type_name("DIR")->required();
+  folder->type_name("DIR");
   inspect->add_option("--tp", parsed.inspect_tp, "also print what each of N ranks loads")
       ->type_name("N");
   inspect->add_flag("--hash", parsed.inspect.hash,
@@ -316,7 +323,8 @@ CLI::App* add_doctor(CLI::App& app, Parsed& parsed) {
   doctor->footer(
       "Examples:\n"
       "  ingot doctor --model DIR\n"
-      "  ingot doctor --settings --config my.toml --top-p 0.9");
+      "  ingot doctor --settings --config my.toml --top-p 0.9\n"
+      "Exit status: 0 ingot can run here, 1 it cannot as asked, 2 wrong usage.");
   return doctor;
 }
 
@@ -533,6 +541,11 @@ Result<Command> parse_command_line(std::span<const char* const> arguments,
     return parsed.tokens;
   }
   if (inspect->parsed()) {
+    if (parsed.inspect_model.empty()) {
+      return fail(ErrorCode::invalid_argument,
+                  "inspect: DIR, the folder of the checkpoint, is missing (see `ingot inspect "
+                  "--help`)");
+    }
     parsed.inspect.model = parsed.inspect_model;
     parsed.inspect.threads = usable_cpus();
     if (inspect->count("--tp") > 0) {
