@@ -8,6 +8,7 @@
 
 #include "src/batch/batch_answer.hpp"
 #include "src/text/chat_encoding.hpp"
+#include "src/text/chat_order.hpp"
 
 namespace ingot {
 
@@ -93,6 +94,11 @@ std::optional<BatchError> BatchJob::submit(BatchRequest request, Slot& slot) {
   encoding.thinking = request.thinking;
   encoding.efforts = options_.defaults.efforts;
   encoding.keep_thinking = request.keep_thinking;
+  if (auto answerable = check_answerable(request.messages); !answerable) {
+    return refuse(answerable.error().message);
+  }
+  // An answer that is continued has its thinking behind it.
+  const bool continues = !request.messages.empty() && request.messages.back().continues;
   const auto prompt = render_chat(request.messages, encoding);
   if (!prompt) return refuse(prompt.error().message);
   request.messages.clear();
@@ -111,7 +117,7 @@ std::optional<BatchError> BatchJob::submit(BatchRequest request, Slot& slot) {
   ScheduledRequest scheduled;
   scheduled.generation.name = fmt::format("line {}", request.line);
   scheduled.generation.prompt = encode_prompt(tokenizer_, *prompt);
-  scheduled.generation.thinking = request.thinking != Thinking::none;
+  scheduled.generation.thinking = request.thinking != Thinking::none && !continues;
   scheduled.generation.sampling = std::move(request.sampling);
   scheduled.on_finish = [this, head, &slot](GenerationResult result) {
     if (result.finish_reason == FinishReason::cancelled) {

@@ -16,6 +16,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::string_view kLeftOver =
+    "it exists, perhaps from an interrupted run; move it away, or give --force";
+
 Unexpected refused(const fs::path& output, std::string_view why) {
   return fail(ErrorCode::invalid_argument, fmt::format("writing {}: {}", output.string(), why));
 }
@@ -69,7 +72,7 @@ Result<int> open_partial(const fs::path& partial, const fs::path& input, bool fo
     return give_up("it is the same file as the input; name another output");
   }
   if (opened.st_size > 0 && !force) {
-    return give_up("it exists, perhaps from an interrupted run; move it away, or give --force");
+    return give_up(kLeftOver);
   }
   if (::ftruncate(fd, 0) != 0) return give_up(std::strerror(errno));
   return fd;
@@ -85,29 +88,37 @@ void sync_folder(const fs::path& file) {
 
 }  // namespace
 
-Result<OutputFile> OutputFile::create(const fs::path& output, const fs::path& input, bool force) {
+Unexpected OutputFile::cannot_make(int error) const {
+  const fs::path folder = output_.has_parent_path() ? output_.parent_path() : fs::path(".");
+  return refused(output_, fmt::format("cannot make {} in {}: {}", partial_.filename().string(),
+                                      folder.string(), std::strerror(error)));
+}
+
+// Everything that can be said without changing anything; nothing is open yet.
+Result<OutputFile> OutputFile::plan(const fs::path& output, const fs::path& input, bool force) {
   OutputFile file;
   file.may_replace_ = force;
+  if (output.empty())
+    return refused("the output", "it has no name; name a file, or - for standard output");
   if (output == "-") {
     file.output_ = file.partial_ = "standard output";
-    file.fd_ = STDOUT_FILENO;
     file.direct_ = true;
     return file;
   }
+  struct stat in {};
+  const bool have_input =
+      input == "-" ? ::fstat(STDIN_FILENO, &in) == 0 : ::stat(input.c_str(), &in) == 0;
+  const auto is_input = [&](const struct stat& other) {
+    return have_input && same_file(in, other);
+  };
   struct stat out {};
-  const bool exists = ::stat(output.c_str(), &out) == 0;
-  if (exists) {
-    struct stat in {};
-    const bool have_input =
-        input == "-" ? ::fstat(STDIN_FILENO, &in) == 0 : ::stat(input.c_str(), &in) == 0;
-    if (S_ISREG(out.st_mode) && have_input && same_file(in, out)) {
+  if (::stat(output.c_str(), &out) == 0) {
+    if (S_ISREG(out.st_mode) && is_input(out)) {
       return refused(output, "it is the same file as the input; name another output");
     }
     if (S_ISDIR(out.st_mode)) return refused(output, "this is a folder; name a file");
     if (!S_ISREG(out.st_mode)) {
       file.output_ = file.partial_ = output;
-      file.fd_ = ::open(output.c_str(), O_WRONLY | O_CLOEXEC);
-      if (file.fd_ < 0) return refused(output, std::strerror(errno));
       file.direct_ = file.owns_fd_ = true;
       return file;
     }
@@ -118,10 +129,42 @@ Result<OutputFile> OutputFile::create(const fs::path& output, const fs::path& in
   file.output_ = follow_links(output);
   file.partial_ = file.output_;
   file.partial_ += ".partial";
-  auto fd = open_partial(file.partial_, input, force);
-  if (!fd) return Unexpected(fd.error());
-  file.fd_ = *fd;
   file.owns_fd_ = true;
+  struct stat old {};
+  if (::stat(file.partial_.c_str(), &old) == 0) {
+    if (is_input(old)) {
+      return refused(file.partial_, "it is the same file as the input; name another output");
+    }
+    if (old.st_size > 0 && !force) return refused(file.partial_, kLeftOver);
+  } else if (errno != ENOENT) {
+    return file.cannot_make(errno);
+  }
+  const fs::path folder =
+      file.output_.has_parent_path() ? file.output_.parent_path() : fs::path(".");
+  if (::access(folder.c_str(), W_OK | X_OK) != 0) return file.cannot_make(errno);
+  return file;
+}
+
+Result<void> OutputFile::check(const fs::path& output, const fs::path& input, bool force) {
+  const auto file = plan(output, input, force);
+  if (!file) return Unexpected(file.error());
+  if (file->direct_ && file->owns_fd_ && ::access(output.c_str(), W_OK) != 0) {
+    return refused(output, std::strerror(errno));
+  }
+  return {};
+}
+
+Result<OutputFile> OutputFile::create(const fs::path& output, const fs::path& input, bool force) {
+  auto file = plan(output, input, force);
+  if (!file) return file;
+  if (file->direct_) {
+    file->fd_ = file->owns_fd_ ? ::open(output.c_str(), O_WRONLY | O_CLOEXEC) : STDOUT_FILENO;
+    if (file->fd_ < 0) return refused(output, std::strerror(errno));
+    return file;
+  }
+  auto fd = open_partial(file->partial_, input, force);
+  if (!fd) return Unexpected(fd.error());
+  file->fd_ = *fd;
   return file;
 }
 
@@ -136,11 +179,13 @@ OutputFile& OutputFile::operator=(OutputFile&& other) noexcept {
   std::swap(direct_, other.direct_);
   std::swap(owns_fd_, other.owns_fd_);
   std::swap(may_replace_, other.may_replace_);
+  std::swap(reader_gone_, other.reader_gone_);
   std::swap(written_, other.written_);
   return *this;
 }
 
 OutputFile::~OutputFile() {
+  if (empty()) discard();
   close();
 }
 
@@ -166,8 +211,11 @@ Result<void> OutputFile::append(std::string_view lines) {
       written_ += last == std::string_view::npos ? 0 : static_cast<std::int64_t>(last + 1);
       if (::ftruncate(fd_, written_) == 0) (void)::lseek(fd_, written_, SEEK_SET);
     }
-    return fail(ErrorCode::io, fmt::format("writing {}: {}; the lines before that are kept there",
-                                           partial_.string(), std::strerror(error)));
+    reader_gone_ = error == EPIPE;
+    return fail(
+        ErrorCode::io,
+        fmt::format("writing {}: {}{}", partial_.string(), std::strerror(error),
+                    direct_ || written_ == 0 ? "" : "; the lines before that are kept there"));
   }
   written_ += static_cast<std::int64_t>(lines.size());
   return {};

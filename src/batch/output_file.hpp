@@ -22,6 +22,11 @@ class OutputFile {
   [[nodiscard]] static Result<OutputFile> create(const std::filesystem::path& output,
                                                  const std::filesystem::path& input, bool force);
 
+  /// Whether create() would do, as far as can be said without changing anything that stays.
+  /// Errors: those of create().
+  [[nodiscard]] static Result<void> check(const std::filesystem::path& output,
+                                          const std::filesystem::path& input, bool force);
+
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&& other) noexcept;
   ~OutputFile();
@@ -31,14 +36,22 @@ class OutputFile {
   [[nodiscard]] Result<void> append(std::string_view lines);
   /// Makes the file durable and gives it its name. Error: io; OUT is untouched then.
   [[nodiscard]] Result<void> commit();
-  /// Removes OUT.partial: nothing was done.
+  /// Removes OUT.partial: nothing was done. So does the end of an object that wrote nothing.
   void discard();
+
+  /// Whether any line was written.
+  bool empty() const { return written_ == 0; }
+  /// Whether append() failed because nobody reads the pipe any more.
+  bool reader_gone() const { return reader_gone_; }
 
   /// Where the lines are until commit().
   const std::filesystem::path& partial() const { return partial_; }
 
  private:
   OutputFile() = default;
+  static Result<OutputFile> plan(const std::filesystem::path& output,
+                                 const std::filesystem::path& input, bool force);
+  Unexpected cannot_make(int error) const;
   void close();
 
   std::filesystem::path output_;
@@ -47,6 +60,7 @@ class OutputFile {
   bool direct_ = false;  ///< no partial file: `-`, a pipe or a device
   bool owns_fd_ = false;
   bool may_replace_ = false;
+  bool reader_gone_ = false;
   std::int64_t written_ = 0;  ///< bytes of whole lines
 };
 

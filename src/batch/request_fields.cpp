@@ -1,4 +1,5 @@
 #include "src/batch/request_fields.hpp"
+#include "src/text/utf8.hpp"
 
 #include <fmt/core.h>
 
@@ -10,12 +11,8 @@ namespace ingot {
 
 std::string shown(std::string_view text) {
   constexpr std::size_t kLongest = 60;
-  std::size_t end = std::min(text.size(), kLongest);
-  // Never half a character: the message itself goes into JSON.
-  while (end < text.size() && end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) {
-    --end;
-  }
-  return to_python_json(text.substr(0, end)) + (end < text.size() ? "…" : "");
+  const std::string_view begin = cut_utf8(text, kLongest);
+  return to_python_json(begin) + (begin.size() < text.size() ? "…" : "");
 }
 
 std::optional<double> json_number(const JsonValue& value) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "src/chat/prompt_match.hpp"
+#include "src/text/chat_order.hpp"
 
 namespace ingot {
 namespace {
@@ -60,6 +61,7 @@ Result<void> ChatSession::load(std::vector<ChatMessage> messages) {
 bool ChatSession::awaits_answer() const {
   if (messages_.empty()) return false;
   const Role last = messages_.back().role;
+  if (last == Role::assistant) return messages_.back().continues;
   return last == Role::user || last == Role::tool || last == Role::developer;
 }
 
@@ -119,6 +121,10 @@ Result<TurnStats> ChatSession::ask(std::string text, const OnDelta& on_delta,
 
 Result<TurnStats> ChatSession::answer(const OnDelta& on_delta, const ShouldStop& should_stop) {
   const auto start = Clock::now();
+  if (auto answerable = check_answerable(messages_); !answerable) {
+    return Unexpected(answerable.error());
+  }
+  const bool continues = messages_.back().continues;
   const auto rendered = render_chat(messages_, options_.encoding);
   if (!rendered) return Unexpected(rendered.error());
   const std::vector<TokenId> prompt =
@@ -139,7 +145,7 @@ Result<TurnStats> ChatSession::answer(const OnDelta& on_delta, const ShouldStop&
   ScheduledRequest request;
   request.generation.name = "this turn";
   request.generation.prompt = fed;
-  request.generation.thinking = options_.encoding.thinking != Thinking::none;
+  request.generation.thinking = options_.encoding.thinking != Thinking::none && !continues;
   request.generation.sampling = options_.sampling;
   request.sequence = live_->sequence;
   // Before the last token of the prompt: that is the one that says whether the model thinks, and
@@ -177,6 +183,14 @@ Result<TurnStats> ChatSession::answer(const OnDelta& on_delta, const ShouldStop&
   stats.answer_tokens = static_cast<std::int64_t>(result.tokens.size()) - result.thinking_tokens;
   if (result.finish_reason == FinishReason::cancelled && result.tokens.empty()) return stats;
 
+  if (continues) {
+    ChatMessage& begun = messages_.back();
+    begun.content += result.content;
+    begun.tool_calls.insert(begun.tool_calls.end(), result.tool_calls.begin(),
+                            result.tool_calls.end());
+    begun.continues = false;
+    return stats;
+  }
   ChatMessage reply;
   reply.role = Role::assistant;
   reply.content = std::move(result.content);

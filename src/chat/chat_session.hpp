@@ -54,7 +54,8 @@ class ChatSession {
   /// Begins with these messages instead.
   /// Error: what render_chat reports (roles out of order).
   [[nodiscard]] Result<void> load(std::vector<ChatMessage> messages);
-  /// Whether the conversation waits for the model: it ends with a user's or a tool's message.
+  /// Whether the conversation waits for the model: it ends with a user's or a tool's message, or
+  /// with an answer that is to be continued.
   bool awaits_answer() const;
 
   /// Adds a user's message and answers it. `should_stop` is asked between steps; a stopped answer

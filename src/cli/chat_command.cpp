@@ -32,7 +32,6 @@ constexpr std::string_view kCommands =
 
 /// The reader of our output has gone: leave without a word, as if its signal had ended us.
 struct ClosedPipe {};
-constexpr int kClosedPipeStatus = 128 + 13;  // SIGPIPE
 
 void write_out(std::string_view text) {
   while (!text.empty()) {
@@ -105,7 +104,7 @@ class Chat {
         terminal_(::isatty(STDOUT_FILENO) == 1),
         session_(*model.engine, *model.tokenizer, session_options(options, model)) {}
 
-  void load(const std::filesystem::path& file);
+  void load(std::vector<ChatMessage> messages);
   int run();
 
  private:
@@ -137,14 +136,8 @@ ChatSessionOptions Chat::session_options(const ChatOptions& options, const Loade
   return out;
 }
 
-void Chat::load(const std::filesystem::path& file) {
-  const std::string json = value_or_throw(read_text_file(file, kMaxConversationBytes));
-  auto messages = value_or_throw(parse_chat_messages(json, file.string()));
-  if (auto loaded = session_.load(std::move(messages)); !loaded) {
-    Error error = loaded.error();
-    error.message = fmt::format("reading {}: {}", file.string(), error.message);
-    throw EngineError(std::move(error));
-  }
+void Chat::load(std::vector<ChatMessage> messages) {
+  value_or_throw(session_.load(std::move(messages)));
 }
 
 void Chat::print_stats(const TurnStats& stats) const {
@@ -254,6 +247,22 @@ int Chat::run() {
   return read_lines();
 }
 
+/// The messages of --conversation, which make sense to the model.
+std::vector<ChatMessage> read_conversation(const ChatOptions& options, EffortTable efforts) {
+  const std::filesystem::path& file = options.conversation;
+  const std::string json = value_or_throw(read_text_file(file, kMaxConversationBytes));
+  auto messages = value_or_throw(parse_chat_messages(json, file.string()));
+  ChatEncodingOptions encoding;
+  encoding.efforts = efforts;
+  encoding.generation_prompt = false;
+  if (auto rendered = render_chat(messages, encoding); !rendered) {
+    Error error = rendered.error();
+    error.message = fmt::format("reading {}: {}", file.string(), error.message);
+    throw EngineError(std::move(error));
+  }
+  return messages;
+}
+
 }  // namespace
 
 int run_chat(const ChatOptions& options) {
@@ -261,11 +270,15 @@ int run_chat(const ChatOptions& options) {
   if (!options.conversation.empty()) {
     value_or_throw(check_text_file(options.conversation, kMaxConversationBytes));
   }
-  LoadedModel model = value_or_throw(load_model(options.settings, WithTokenizer::yes));
-  value_or_throw(check_effort(thinking_from_name(options.settings.thinking), model.efforts));
+  OpenedModel opened = value_or_throw(open_model(options.settings, WithTokenizer::yes));
+  value_or_throw(check_sampling(options.settings, opened.config()));
+  value_or_throw(check_effort(thinking_from_name(options.settings.thinking), opened.efforts));
+  std::vector<ChatMessage> messages;
+  if (!options.conversation.empty()) messages = read_conversation(options, opened.efforts);
+  LoadedModel model = value_or_throw(load_weights(std::move(opened), options.settings));
   try {
     Chat chat(options, model);
-    if (!options.conversation.empty()) chat.load(options.conversation);
+    if (!messages.empty()) chat.load(std::move(messages));
     return chat.run();
   } catch (const ClosedPipe&) {
     return kClosedPipeStatus;

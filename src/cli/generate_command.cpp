@@ -124,12 +124,16 @@ int run_job(const GenerateOptions& options, BatchFormat format, const InputFile&
     progress.clear();
     log::warn("line {}: {}", error.line, error.message);
   };
-  const BatchCounts counts = value_or_throw(job.run(lines, hooks));
+  const auto ran = job.run(lines, hooks);
   progress.clear();
+  if (output.reader_gone()) return kClosedPipeStatus;
+  const BatchCounts counts = value_or_throw(ran);
 
   if (counts.interrupted) {
-    log::warn("interrupted: {}; the finished lines are in {}",
-              rates.text(counts, scheduler.totals()), output.partial().string());
+    log::warn("interrupted: {}; {}", rates.text(counts, scheduler.totals()),
+              output.empty()
+                  ? std::string("no line was finished")
+                  : fmt::format("the finished lines are in {}", output.partial().string()));
     return interrupted_status(interrupt.requested());
   }
   value_or_throw(output.commit());
@@ -146,14 +150,15 @@ int run_generate(const GenerateOptions& options) {
   ignore_closed_pipes();
   const BatchFormat format = format_of(options);
   const InputFile input(options.input);
+  value_or_throw(OutputFile::check(options.output, options.input, options.force));
+  OpenedModel opened = value_or_throw(open_model(options.settings, WithTokenizer::yes));
+  value_or_throw(check_sampling(options.settings, opened.config()));
+  value_or_throw(check_effort(thinking_from_name(options.settings.thinking), opened.efforts));
+  LoadedModel model = value_or_throw(load_weights(std::move(opened), options.settings));
+  // Only now: what ends the program while it loads leaves nothing behind.
   OutputFile output =
       value_or_throw(OutputFile::create(options.output, options.input, options.force));
-  auto model = load_model(options.settings, WithTokenizer::yes);
-  if (!model) {
-    output.discard();
-    throw EngineError(model.error());
-  }
-  return run_job(options, format, input, output, *model);
+  return run_job(options, format, input, output, model);
 }
 
 }  // namespace ingot

@@ -8,7 +8,7 @@ namespace {
 // A signal handler can reach nothing but a global.
 volatile std::sig_atomic_t pending_signal = 0;
 
-struct sigaction previous_int, previous_term;
+struct sigaction previous_int, previous_term, previous_hup;
 
 void remember(int signal) {
   pending_signal = signal;
@@ -22,6 +22,8 @@ void listen() {
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  // Under nohup it stays ignored.
+  if (previous_hup.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
 }
 
 }  // namespace
@@ -30,12 +32,14 @@ InterruptGuard::InterruptGuard() {
   pending_signal = 0;
   sigaction(SIGINT, nullptr, &previous_int);
   sigaction(SIGTERM, nullptr, &previous_term);
+  sigaction(SIGHUP, nullptr, &previous_hup);
   listen();
 }
 
 InterruptGuard::~InterruptGuard() {
   sigaction(SIGINT, &previous_int, nullptr);
   sigaction(SIGTERM, &previous_term, nullptr);
+  sigaction(SIGHUP, &previous_hup, nullptr);
 }
 
 int InterruptGuard::requested() const {

@@ -2,10 +2,10 @@
 
 namespace ingot {
 
-/// SIGINT and SIGTERM as a request instead of an end. While an object of this class lives, the
-/// first signal sets a flag that loops look at between steps; a second one of the same kind ends
-/// the program at once, as if nobody had listened. Only one object may live at a time, on the main
-/// thread; what handlers were there before comes back with its end.
+/// SIGINT, SIGTERM and SIGHUP (unless it is ignored) as a request instead of an end. While an
+/// object of this class lives, the first signal sets a flag that loops look at between steps; a
+/// second one of the same kind ends the program at once, as if nobody had listened. Only one object
+/// may live at a time, on the main thread; what handlers were there before comes back with its end.
 class InterruptGuard {
  public:
   InterruptGuard();
@@ -23,6 +23,9 @@ class InterruptGuard {
 constexpr int interrupted_status(int signal) {
   return 128 + signal;
 }
+
+/// The status of a program whose reader has gone: as if SIGPIPE had ended it.
+constexpr int kClosedPipeStatus = interrupted_status(13);
 
 /// Writing to a closed pipe becomes an error of that write instead of the end of the program.
 void ignore_closed_pipes();

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "runtime/jit/arch.hpp"
+#include "src/text/utf8.hpp"
 
 namespace ingot {
 namespace {
@@ -33,7 +34,7 @@ Result<std::int64_t> number(std::string_view flag, std::string_view text, std::i
   if (error != std::errc{} || end != text.data() + text.size() || value < low || value > high) {
     return fail(ErrorCode::invalid_argument,
                 fmt::format("{} must be a whole number from {} to {}, not \"{}\"", flag, low, high,
-                            text.substr(0, 60)));
+                            cut_utf8(text, 60)));
   }
   return value;
 }

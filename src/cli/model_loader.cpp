@@ -38,34 +38,59 @@ Result<void> check_is_folder(const std::string& model) {
 
 }  // namespace
 
-Result<LoadedModel> load_model(const Settings& settings, WithTokenizer with_tokenizer) {
+Result<OpenedModel> open_model(const Settings& settings, WithTokenizer with_tokenizer) {
   if (auto folder = check_is_folder(settings.model); !folder) return Unexpected(folder.error());
   const auto device = choose_device(settings.device);
   if (!device) return Unexpected(device.error());
   auto checkpoint = open_checkpoint(settings.model);
   if (!checkpoint) return Unexpected(checkpoint.error());
-
-  LoadedModel model;
-  const auto folder = std::filesystem::absolute(settings.model).lexically_normal();
-  model.name = (folder.has_filename() ? folder : folder.parent_path()).filename().string();
-  if (checkpoint->config().draft == DraftKind::dspark) model.efforts = EffortTable::v0731;
-  if (with_tokenizer == WithTokenizer::yes) {
-    auto tokenizer = Tokenizer::load(settings.model);
-    if (!tokenizer) return Unexpected(tokenizer.error());
-    model.tokenizer = std::move(*tokenizer);
+  const ModelConfig& config = checkpoint->config();
+  if (auto divides = check_tp_size(config, static_cast<int>(settings.tp_size)); !divides) {
+    return Unexpected(divides.error());
   }
-  if (settings.device == "auto") log::info("{}", device->reason);
+  const auto folder = std::filesystem::absolute(settings.model).lexically_normal();
+  std::optional<Tokenizer> tokenizer;
+  if (with_tokenizer == WithTokenizer::yes) {
+    auto loaded = Tokenizer::load(settings.model);
+    if (!loaded) return Unexpected(loaded.error());
+    tokenizer = std::move(*loaded);
+  }
+  const auto efforts = config.draft == DraftKind::dspark ? EffortTable::v0731 : EffortTable::april;
+  const std::int64_t max_context =
+      std::min<std::int64_t>(settings.context, config.max_position_embeddings);
+  return OpenedModel{
+      .name = (folder.has_filename() ? folder : folder.parent_path()).filename().string(),
+      .checkpoint = std::move(*checkpoint),
+      .tokenizer = std::move(tokenizer),
+      .efforts = efforts,
+      .max_context = max_context,
+      .device_reason = settings.device == "auto" ? device->reason : std::string(),
+  };
+}
+
+Result<LoadedModel> load_weights(OpenedModel opened, const Settings& settings) {
+  if (!opened.device_reason.empty()) log::info("{}", opened.device_reason);
   const ReferenceOptions options{
       .threads = static_cast<int>(settings.threads),
       .tp_size = static_cast<int>(settings.tp_size),
-      .max_context = std::min(settings.context, checkpoint->config().max_position_embeddings),
+      .max_context = opened.max_context,
   };
+  LoadedModel model;
+  model.name = std::move(opened.name);
+  model.tokenizer = std::move(opened.tokenizer);
+  model.efforts = opened.efforts;
   try {
-    model.engine = make_reference_engine(std::move(*checkpoint), options);
+    model.engine = make_reference_engine(std::move(opened.checkpoint), options);
   } catch (const EngineError& error) {
     return Unexpected(error.error());
   }
   return model;
+}
+
+Result<LoadedModel> load_model(const Settings& settings, WithTokenizer with_tokenizer) {
+  auto opened = open_model(settings, with_tokenizer);
+  if (!opened) return Unexpected(opened.error());
+  return load_weights(std::move(*opened), settings);
 }
 
 SchedulerOptions scheduler_options(const Settings& settings) {
@@ -90,6 +115,10 @@ SamplingParams sampling_params(const Settings& settings, std::uint64_t seed) {
   params.max_tokens = settings.max_tokens;
   params.thinking_budget = settings.thinking_budget;
   return params;
+}
+
+Result<void> check_sampling(const Settings& settings, const ModelConfig& config) {
+  return validate(sampling_params(settings, 0), config.vocab_size);
 }
 
 Result<void> check_effort(Thinking thinking, EffortTable efforts) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "runtime/base/error.hpp"
+#include "src/checkpoint/checkpoint.hpp"
 #include "src/cli/settings.hpp"
 #include "src/engine/engine.hpp"
 #include "src/schedule/scheduler.hpp"
@@ -23,10 +24,30 @@ struct LoadedModel {
 
 enum class WithTokenizer { no, yes };
 
-/// Opens the checkpoint of `settings.model` and makes the engine that `settings` ask for. Says in
-/// one line on standard error which device was taken and why, where the user left that open.
-/// Errors: those of open_checkpoint, Tokenizer::load and choose_device; invalid_argument where no
-/// model is named, the path is a file, or the TP size does not divide the model.
+/// A model whose files are open and whose weights are not read yet: all that a command needs to
+/// refuse bad input before the long wait.
+struct OpenedModel {
+  std::string name;
+  Checkpoint checkpoint;
+  std::optional<Tokenizer> tokenizer;
+  EffortTable efforts = EffortTable::april;
+  std::int64_t max_context = 0;
+  std::string device_reason;  ///< which device was taken and why, where the user left that open
+
+  const ModelConfig& config() const { return checkpoint.config(); }
+};
+
+/// Opens the checkpoint of `settings.model`; reads headers and the tokenizer, no weights.
+/// Errors: those of load_model.
+[[nodiscard]] Result<OpenedModel> open_model(const Settings& settings, WithTokenizer tokenizer);
+
+/// Reads the weights. Errors: corrupt for damage found in them.
+[[nodiscard]] Result<LoadedModel> load_weights(OpenedModel opened, const Settings& settings);
+
+/// Both in one: opens the checkpoint of `settings.model` and makes the engine that `settings` ask
+/// for. Says in one line on standard error which device was taken and why, where the user left that
+/// open. Errors: those of open_checkpoint, Tokenizer::load and choose_device; invalid_argument
+/// where no model is named, the path is a file, or the TP size does not divide the model.
 [[nodiscard]] Result<LoadedModel> load_model(const Settings& settings, WithTokenizer tokenizer);
 
 /// The scheduler's options as the settings give them.
@@ -34,6 +55,9 @@ SchedulerOptions scheduler_options(const Settings& settings);
 
 /// Sampling defaults as the settings give them; `seed` where they leave it unset.
 SamplingParams sampling_params(const Settings& settings, std::uint64_t seed);
+
+/// Whether the sampling settings can be used at all. Error: invalid_argument.
+[[nodiscard]] Result<void> check_sampling(const Settings& settings, const ModelConfig& config);
 
 /// Whether the checkpoint's encoder has an effort. Error: what render_chat reports, which names it.
 [[nodiscard]] Result<void> check_effort(Thinking thinking, EffortTable efforts);

@@ -10,12 +10,14 @@
 #include <memory>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "runtime/base/shared_library.hpp"
 #include "src/cli/kernel_options.hpp"
 #include "src/cli/model_loader.hpp"
 #include "src/cli/setting_flags.hpp"
 #include "src/cli/version.hpp"
+#include "src/text/utf8.hpp"
 
 namespace ingot {
 namespace {
@@ -43,7 +45,7 @@ Result<std::int64_t> whole_number(std::string_view flag, std::string_view text, 
   if (error != std::errc{} || end != text.data() + text.size() || value < low || value > high) {
     return fail(ErrorCode::invalid_argument,
                 fmt::format("{} must be a whole number from {} to {}, not \"{}\"", flag, low, high,
-                            text.substr(0, 60)));
+                            cut_utf8(text, 60)));
   }
   return value;
 }
@@ -123,7 +125,8 @@ CLI::App* add_score(CLI::App& app, Parsed& parsed) {
   sources->add_option("--tokens", parsed.score_tokens, "token ids; needs no tokenizer")
       ->type_name("5,6,7");
   sources->add_option("--text", parsed.score_text, "a text")->type_name("TEXT");
-  sources->add_option("--input", parsed.score.input, "a file of text")->type_name("FILE");
+  sources->add_option("--input", parsed.score.input, "a file of text; - is standard input")
+      ->type_name("FILE");
   sources
       ->add_option("--vectors", parsed.score.vectors,
                    "folder of captured official continuations to compare with")
@@ -145,14 +148,19 @@ CLI::App* add_score(CLI::App& app, Parsed& parsed) {
 
 CLI::App* add_tokens(CLI::App& app, Parsed& parsed) {
   CLI::App* tokens = app.add_subcommand("tokens", "token ids of a text or a conversation");
-  tokens->add_option("--model", parsed.tokens.model, "a checkpoint, or any folder with a tokenizer")
+  tokens
+      ->add_option("--model", parsed.tokens.model,
+                   "a checkpoint, any folder with a tokenizer, or its tokenizer.json")
       ->type_name("DIR")
       ->required();
   auto* sources = tokens->add_option_group("Input (one of them)");
   sources->add_option("--text", parsed.tokens_text, "a text")->type_name("TEXT");
-  sources->add_option("--messages", parsed.tokens.messages, "chat messages (OpenAI chat format)")
+  sources
+      ->add_option("--messages", parsed.tokens.messages,
+                   "chat messages (OpenAI chat format); - is standard input")
       ->type_name("FILE.json");
-  sources->add_option("--input", parsed.tokens.input, "a file of text")->type_name("FILE");
+  sources->add_option("--input", parsed.tokens.input, "a file of text; - is standard input")
+      ->type_name("FILE");
   sources->require_option(1);
   tokens->add_option("--thinking", parsed.tokens_thinking, "of messages: how much the model thinks")
       ->type_name("none|low|high|max")
@@ -173,7 +181,7 @@ CLI::App* add_inspect(CLI::App& app, Parsed& parsed) {
       app.add_subcommand("inspect", "what a checkpoint holds, and whether it is whole");
   auto* folder =
       inspect->add_option("DIR,--model", parsed.inspect_model, "folder of the checkpoint");
-  folder->type_name("DIR")->required();
+  folder->type_name("DIR");
   inspect->add_option("--tp", parsed.inspect_tp, "also print what each of N ranks loads")
       ->type_name("N");
   inspect->add_flag("--hash", parsed.inspect.hash,
@@ -218,7 +226,8 @@ CLI::App* add_doctor(CLI::App& app, Parsed& parsed) {
   doctor->footer(
       "Examples:\n"
       "  ingot doctor --model DIR\n"
-      "  ingot doctor --settings --config my.toml --top-p 0.9");
+      "  ingot doctor --settings --config my.toml --top-p 0.9\n"
+      "Exit status: 0 ingot can run here, 1 it cannot as asked, 2 wrong usage.");
   return doctor;
 }
 
@@ -272,6 +281,82 @@ Environment read_environment() {
   return environment;
 }
 
+namespace {
+
+const CLI::App* find_command(const CLI::App& app, const std::string& name) {
+  const auto found =
+      app.get_subcommands([&](const CLI::App* inner) { return inner->get_name() == name; });
+  return found.empty() ? nullptr : found.front();
+}
+
+/// The arguments with `--option=` as the two words `--option` and "": CLI11 reads that as an option
+/// whose value is the next word, and would swallow what the user meant for something else.
+std::vector<std::string> with_empty_values(const CLI::App& program,
+                                           std::span<const char* const> arguments) {
+  std::vector<std::string> out;
+  const CLI::App* command = &program;
+  bool is_option_value = true;  // the program's own name is no option either
+  bool options_ended = false;
+  for (const char* const argument : arguments) {
+    std::string word = argument;
+    const bool is_value = std::exchange(is_option_value, false) || options_ended;
+    if (!is_value && !word.starts_with('-')) {
+      const CLI::App* const inner = find_command(*command, word);
+      if (inner != nullptr) command = inner;
+    } else if (!is_value && word == "--") {
+      options_ended = true;
+    } else if (!is_value) {
+      const std::size_t equals = word.find('=');
+      const CLI::Option* const option = command->get_option_no_throw(word.substr(0, equals));
+      const bool takes_value = option != nullptr && option->get_items_expected_min() > 0;
+      is_option_value = takes_value && equals == std::string::npos;
+      if (takes_value && equals + 1 == word.size() && word.starts_with("--")) {
+        out.push_back(word.substr(0, equals));
+        word.clear();
+      }
+    }
+    out.push_back(std::move(word));
+  }
+  return out;
+}
+
+/// A file or folder must have a name: an empty one would surface late, or as another error.
+void refuse_empty_names(CLI::App& app) {
+  const CLI::Validator named(
+      [](const std::string& name) {
+        return name.empty() ? std::string("the name must not be empty") : std::string();
+      },
+      "");
+  constexpr std::string_view kTypes[] = {"DIR", "FILE", "FILE.json",  "FILE.toml",
+                                         "IN",  "OUT",  "config.json"};
+  for (CLI::Option* option : app.get_options([](CLI::Option*) { return true; })) {
+    const bool is_name = std::find(std::begin(kTypes), std::end(kTypes), option->get_type_name()) !=
+                             std::end(kTypes) ||
+                         option->check_lname("model") || option->check_lname("cache-dir");
+    if (is_name) option->check(named);
+  }
+  for (CLI::App* inner : app.get_subcommands([](CLI::App*) { return true; }))
+    refuse_empty_names(*inner);
+}
+
+/// The word that stands where a command should; empty if there is none. CLI11 answers --help before
+/// it looks.
+std::string unknown_command(const CLI::App& app) {
+  for (const CLI::App* chosen : app.get_subcommands()) {
+    if (!chosen->get_name().empty()) return unknown_command(*chosen);
+  }
+  const bool has_commands =
+      !app.get_subcommands([](const CLI::App* inner) { return !inner->get_name().empty(); })
+           .empty();
+  if (!has_commands) return {};
+  for (const std::string& word : app.remaining()) {
+    if (!word.starts_with('-')) return word;
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<Command> parse_command_line(std::span<const char* const> arguments,
                                    const Environment& environment) {
   CLI::App app("ingot runs DeepSeek-V4-Flash, and any checkpoint of that architecture.", "ingot");
@@ -296,14 +381,25 @@ Result<Command> parse_command_line(std::span<const char* const> arguments,
     const auto chosen = app.get_subcommands();
     return chosen.empty() ? "ingot" : "ingot " + chosen.front()->get_name();
   };
+  refuse_empty_names(app);
+  const std::vector<std::string> words = with_empty_values(app, arguments);
+  std::vector<const char*> pointers;
+  for (const std::string& word : words)
+    pointers.push_back(word.c_str());
+  const auto no_such_command = [&](const std::string& word) {
+    return fail(ErrorCode::invalid_argument,
+                fmt::format("unknown command \"{}\" (see `{} --help`)", word, chosen_name()));
+  };
   try {
-    app.parse(static_cast<int>(arguments.size()), arguments.data());
+    app.parse(static_cast<int>(pointers.size()), pointers.data());
   } catch (const CLI::CallForHelp&) {
+    if (const auto word = unknown_command(app); !word.empty()) return no_such_command(word);
     const auto chosen = app.get_subcommands();
     return PrintAndExit{chosen.empty() ? app.help() : chosen.front()->help("ingot")};
   } catch (const CLI::CallForAllHelp&) {
     return PrintAndExit{app.help("", CLI::AppFormatMode::All)};
   } catch (const CLI::CallForVersion& version) {
+    if (const auto word = unknown_command(app); !word.empty()) return no_such_command(word);
     return PrintAndExit{std::string(version.what()) + "\n"};
   } catch (const CLI::ParseError& error) {
     return fail(ErrorCode::invalid_argument,
@@ -348,6 +444,11 @@ Result<Command> parse_command_line(std::span<const char* const> arguments,
     return parsed.tokens;
   }
   if (inspect->parsed()) {
+    if (parsed.inspect_model.empty()) {
+      return fail(ErrorCode::invalid_argument,
+                  "inspect: DIR, the folder of the checkpoint, is missing (see `ingot inspect "
+                  "--help`)");
+    }
     parsed.inspect.model = parsed.inspect_model;
     parsed.inspect.threads = usable_cpus();
     if (inspect->count("--tp") > 0) {

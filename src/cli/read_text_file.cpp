@@ -2,10 +2,17 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <fstream>
 
 namespace ingot {
 namespace {
+
+constexpr std::size_t kMaxStreamBytes = std::size_t{32} << 20;
+
+bool is_standard_input(const std::filesystem::path& file) {
+  return file == "-";
+}
 
 Unexpected too_long(const std::filesystem::path& file, std::size_t max_bytes) {
   return fail(ErrorCode::invalid_argument,
@@ -15,6 +22,7 @@ Unexpected too_long(const std::filesystem::path& file, std::size_t max_bytes) {
 }  // namespace
 
 Result<void> check_text_file(const std::filesystem::path& file, std::size_t max_bytes) {
+  if (is_standard_input(file)) return {};
   std::error_code error;
   const auto status = std::filesystem::status(file, error);
   if (status.type() == std::filesystem::file_type::not_found) {
@@ -39,16 +47,23 @@ Result<std::string> read_text_file(const std::filesystem::path& file, std::size_
   if (auto readable = check_text_file(file, max_bytes); !readable) {
     return Unexpected(readable.error());
   }
+  const bool standard_input = is_standard_input(file);
+  const std::filesystem::path source = standard_input ? "/dev/stdin" : file;
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(source, error)) {
+    max_bytes = std::min(max_bytes, kMaxStreamBytes);
+  }
+  const std::filesystem::path shown = standard_input ? "standard input" : file;
   // In pieces: the length of a pipe is not known beforehand.
-  std::ifstream in(file, std::ios::binary);
+  std::ifstream in(source, std::ios::binary);
   std::string text;
   char piece[1 << 16];
   while (in.read(piece, sizeof(piece)) || in.gcount() > 0) {
     text.append(piece, static_cast<std::size_t>(in.gcount()));
-    if (text.size() > max_bytes) return too_long(file, max_bytes);
+    if (text.size() > max_bytes) return too_long(shown, max_bytes);
   }
   if (!in.eof()) {
-    return fail(ErrorCode::io, fmt::format("reading {}: it cannot be read", file.string()));
+    return fail(ErrorCode::io, fmt::format("reading {}: it cannot be read", shown.string()));
   }
   return text;
 }

@@ -8,6 +8,9 @@
 
 namespace ingot {
 
+/// `-` is standard input. What has no length beforehand (a pipe, a device) is read up to 32 MiB, so
+/// that an endless one is refused before it has taken the memory.
+
 /// Whether a file is there and of at most `max_bytes`, before anything large is loaded.
 /// Errors: not_found, invalid_argument (a folder, too long).
 [[nodiscard]] Result<void> check_text_file(const std::filesystem::path& file,

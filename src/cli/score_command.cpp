@@ -61,7 +61,8 @@ class Perplexity {
     ++count_;
   }
   std::int64_t count() const { return count_; }
-  double mean_nll() const { return count_ == 0 ? 0 : -sum_ / static_cast<double>(count_); }
+  /// NaN where nothing was scored.
+  double mean_nll() const { return -sum_ / static_cast<double>(count_); }
   double perplexity() const { return std::exp(mean_nll()); }
 
  private:
@@ -69,15 +70,15 @@ class Perplexity {
   std::int64_t count_ = 0;
 };
 
-void print_json_position(const ScoredPosition& position, bool first) {
-  fmt::print("{}{{\"top\": [", first ? "" : ", ");
+void add_json_position(std::string& out, const ScoredPosition& position, bool first) {
+  out += first ? "{\"top\": [" : ", {\"top\": [";
   bool comma = false;
   for (const TokenLogprob& entry : position.top) {
-    fmt::print("{}[{}, {}, {}]", comma ? ", " : "", entry.id, json_number(entry.logit),
-               json_number(entry.logprob));
+    out += fmt::format("{}[{}, {}, {}]", comma ? ", " : "", entry.id, json_number(entry.logit),
+                       json_number(entry.logprob));
     comma = true;
   }
-  fmt::print("], \"next\": {}}}", position.next ? json_number(*position.next) : "null");
+  out += fmt::format("], \"next\": {}}}", position.next ? json_number(*position.next) : "null");
 }
 
 void print_table_position(std::int64_t index, TokenId token, const ScoredPosition& position) {
@@ -88,7 +89,7 @@ void print_table_position(std::int64_t index, TokenId token, const ScoredPositio
   fmt::print("\n");
 }
 
-Result<std::vector<TokenId>> tokens_of_text(const LoadedModel& model, const ScoreOptions& options) {
+Result<std::vector<TokenId>> tokens_of_text(const OpenedModel& model, const ScoreOptions& options) {
   std::string text;
   if (options.text) {
     text = *options.text;
@@ -98,7 +99,7 @@ Result<std::vector<TokenId>> tokens_of_text(const LoadedModel& model, const Scor
     text = std::move(*read);
   }
   std::vector<TokenId> tokens;
-  if (options.bos) tokens.push_back(model.engine->config().bos_token_id);
+  if (options.bos) tokens.push_back(model.config().bos_token_id);
   model.tokenizer->encode(text, AddedTokens::as_text, tokens);
   return tokens;
 }
@@ -107,8 +108,7 @@ int score_tokens(const LoadedModel& model, const std::vector<TokenId>& tokens,
                  const ScoreOptions& options, bool list_positions) {
   Perplexity sum;
   std::int64_t index = 0;
-  if (options.json) fmt::print("{{");
-  if (options.json && list_positions) fmt::print("\"positions\": [");
+  std::string positions;  // printed when all are there: half an object is none
   if (!options.json && list_positions) {
     fmt::print("{:>8} {:>8} {:>12}   likeliest next tokens (id:logprob)\n", "position", "token",
                "next logprob");
@@ -116,7 +116,9 @@ int score_tokens(const LoadedModel& model, const std::vector<TokenId>& tokens,
   score_sequence(*model.engine, tokens, list_positions ? options.top : 0,
                  [&](const ScoredPosition& position) {
                    if (position.next) sum.add(*position.next);
-                   if (list_positions && options.json) print_json_position(position, index == 0);
+                   if (list_positions && options.json) {
+                     add_json_position(positions, position, index == 0);
+                   }
                    if (list_positions && !options.json) {
                      print_table_position(index, tokens[static_cast<std::size_t>(index)], position);
                    }
@@ -126,9 +128,12 @@ int score_tokens(const LoadedModel& model, const std::vector<TokenId>& tokens,
     const auto number = [](double value) {
       return std::isfinite(value) ? fmt::format("{}", value) : std::string("null");
     };
-    fmt::print("{}\"tokens\": {}, \"scored\": {}, \"mean_nll\": {}, \"perplexity\": {}}}\n",
-               list_positions ? "], " : "", tokens.size(), sum.count(), number(sum.mean_nll()),
-               number(sum.perplexity()));
+    fmt::print("{{{}\"tokens\": {}, \"scored\": {}, \"mean_nll\": {}, \"perplexity\": {}}}\n",
+               list_positions ? fmt::format("\"positions\": [{}], ", positions) : "", tokens.size(),
+               sum.count(), number(sum.mean_nll()), number(sum.perplexity()));
+  } else if (sum.count() == 0) {
+    fmt::print("{} token, 0 scored: nothing follows it, so there is no perplexity\n",
+               tokens.size());
   } else {
     fmt::print("{} tokens, {} scored: mean negative log-likelihood {:.6f}, perplexity {:.4f}\n",
                tokens.size(), sum.count(), sum.mean_nll(), sum.perplexity());
@@ -148,14 +153,19 @@ int run_score(const ScoreOptions& options) {
     value_or_throw(check_text_file(options.vectors / "manifest.json", kMaxTextBytes));
   }
   const bool needs_text = !options.tokens;
-  LoadedModel model = value_or_throw(
-      load_model(options.settings, needs_text ? WithTokenizer::yes : WithTokenizer::no));
+  OpenedModel opened = value_or_throw(
+      open_model(options.settings, needs_text ? WithTokenizer::yes : WithTokenizer::no));
+  // All that is wrong with the input is said before the weights are read.
   if (!options.vectors.empty()) {
-    return score_vectors(*model.engine, *model.tokenizer, model.efforts, options.vectors,
-                         options.json, stdout);
+    const std::vector<CapturedVector> vectors =
+        value_or_throw(read_vectors(options.vectors, *opened.tokenizer, opened.efforts,
+                                    opened.config().vocab_size, opened.max_context));
+    LoadedModel model = value_or_throw(load_weights(std::move(opened), options.settings));
+    return score_vectors(*model.engine, *model.tokenizer, vectors, options.json, stdout);
   }
-  if (needs_text) tokens = value_or_throw(tokens_of_text(model, options));
-  value_or_throw(check_scorable(*model.engine, tokens));
+  if (needs_text) tokens = value_or_throw(tokens_of_text(opened, options));
+  value_or_throw(check_scorable(opened.config().vocab_size, opened.max_context, tokens));
+  const LoadedModel model = value_or_throw(load_weights(std::move(opened), options.settings));
   return score_tokens(model, tokens, options, options.tokens.has_value());
 }
 

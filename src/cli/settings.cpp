@@ -7,6 +7,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "src/text/utf8.hpp"
+
 namespace ingot {
 namespace {
 
@@ -205,7 +207,8 @@ Unexpected wrong(const SettingSpec& spec, std::string_view given) {
         } else if constexpr (std::is_same_v<T, double>) {
           return fmt::format("must be a number from {} to {}, not {}", spec.low, spec.high, given);
         } else if constexpr (std::is_same_v<T, std::string>) {
-          if (spec.choices.empty()) return fmt::format("must be a string, not {}", given);
+          if (spec.choices.empty())
+            return fmt::format("must be a string without NUL, not {}", given);
           return fmt::format("must be one of {}, not {}", fmt::join(spec.choices, ", "), given);
         } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
           return fmt::format("must be a list of strings, not {}", given);
@@ -219,8 +222,11 @@ Unexpected wrong(const SettingSpec& spec, std::string_view given) {
 
 std::string in_double_quotes(std::string_view text) {
   constexpr std::size_t kLongest = 60;  // of outside text in a message
+  std::string mended;
+  text = mend_utf8(text, mended);
+  const std::string_view begin = cut_utf8(text, kLongest);
   std::string out = "\"";
-  for (const char c : text.substr(0, kLongest)) {
+  for (const char c : begin) {
     if (c == '"' || c == '\\') {
       out += '\\';
       out += c;
@@ -232,7 +238,7 @@ std::string in_double_quotes(std::string_view text) {
       out += c;
     }
   }
-  return out + (text.size() > kLongest ? "…\"" : "\"");
+  return out + (begin.size() < text.size() ? "…\"" : "\"");
 }
 
 std::string describe(const SettingValue& value) {
@@ -303,6 +309,8 @@ Result<void> assign(Settings& settings, const SettingSpec& spec, const SettingVa
           const auto* given = std::get_if<T>(&value);
           if (given == nullptr) return wrong(spec, describe(value));
           if constexpr (std::is_same_v<T, std::string>) {
+            // No name of the system's and no flag can hold it: it would end there.
+            if (given->find('\0') != std::string::npos) return wrong(spec, describe(value));
             if (!spec.choices.empty() &&
                 std::find(spec.choices.begin(), spec.choices.end(), *given) == spec.choices.end()) {
               return wrong(spec, describe(value));

@@ -3,16 +3,17 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <fstream>
 #include <string>
 #include <vector>
 
+#include "src/cli/read_text_file.hpp"
 #include "src/cli/toml_library.hpp"
+#include "src/text/utf8.hpp"
 
 namespace ingot {
 namespace {
 
-constexpr std::uintmax_t kMaxFileBytes = 1 << 20;
+constexpr std::size_t kMaxFileBytes = 1 << 20;
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
@@ -57,10 +58,12 @@ std::size_t line_of_control(std::string_view toml) {
 /// Outside text, cut and on one line.
 std::string tame(std::string_view text) {
   constexpr std::size_t kLongest = 100;
-  std::string out(text.substr(0, kLongest));
+  std::string mended;
+  text = mend_utf8(text, mended);
+  std::string out(cut_utf8(text, kLongest));
   std::replace_if(
       out.begin(), out.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
-  return text.size() > kLongest ? out + "…" : out;
+  return out.size() < text.size() ? out + "…" : out;
 }
 
 std::optional<SettingValue> to_value(const toml::node& node) {
@@ -100,7 +103,7 @@ Result<void> apply_table(LayeredSettings& settings, const toml::table& table,
           ErrorCode::invalid_argument,
           fmt::format("{}: unknown setting {}; the nearest known one is {}, and `ingot doctor "
                       "--settings` lists all",
-                      where, tame(key), nearest_key(key.substr(0, 100))));
+                      where, tame(key), nearest_key(cut_utf8(key, 100))));
     }
     const auto value = to_value(node);
     if (!value) {
@@ -137,24 +140,11 @@ Result<void> apply_settings_toml(LayeredSettings& settings, std::string_view tom
 }
 
 Result<void> apply_settings_file(LayeredSettings& settings, const std::filesystem::path& file) {
-  std::error_code error;
-  const auto bytes = std::filesystem::file_size(file, error);
-  if (error) {
-    return fail(ErrorCode::not_found,
-                fmt::format("reading the settings file {}: {}", file.string(), error.message()));
+  auto text = read_text_file(file, kMaxFileBytes);
+  if (!text) {
+    return fail(text.error().code, fmt::format("settings file: {}", text.error().message));
   }
-  if (bytes > kMaxFileBytes) {
-    return fail(ErrorCode::invalid_argument,
-                fmt::format("reading the settings file {}: it has {} bytes; at most {} are read",
-                            file.string(), bytes, kMaxFileBytes));
-  }
-  std::ifstream in(file, std::ios::binary);
-  std::string text(bytes, '\0');
-  if (!in.read(text.data(), static_cast<std::streamsize>(bytes))) {
-    return fail(ErrorCode::io,
-                fmt::format("reading the settings file {}: it cannot be read", file.string()));
-  }
-  return apply_settings_toml(settings, text, file.string());
+  return apply_settings_toml(settings, *text, file.string());
 }
 
 }  // namespace ingot

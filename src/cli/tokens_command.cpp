@@ -39,8 +39,16 @@ struct Encoded {
   std::vector<TokenId> ids;
 };
 
-Encoded encode_messages(const Tokenizer& tokenizer, const TokensOptions& options) {
-  const std::string json = value_or_throw(read_text_file(options.messages, kMaxMessagesBytes));
+std::string read_input(const TokensOptions& options) {
+  if (options.text) return *options.text;
+  if (!options.messages.empty()) {
+    return value_or_throw(read_text_file(options.messages, kMaxMessagesBytes));
+  }
+  return value_or_throw(read_text_file(options.input, kMaxInputBytes));
+}
+
+Encoded encode_messages(const Tokenizer& tokenizer, const TokensOptions& options,
+                        const std::string& json) {
   const std::vector<ChatMessage> messages =
       value_or_throw(parse_chat_messages(json, options.messages.string()));
   ChatEncodingOptions encoding;
@@ -51,9 +59,8 @@ Encoded encode_messages(const Tokenizer& tokenizer, const TokensOptions& options
   return {prompt.text(), encode_prompt(tokenizer, prompt, options.allow_special)};
 }
 
-Encoded encode_text(const Tokenizer& tokenizer, const TokensOptions& options) {
-  const std::string text =
-      options.text ? *options.text : value_or_throw(read_text_file(options.input, kMaxInputBytes));
+Encoded encode_text(const Tokenizer& tokenizer, const TokensOptions& options,
+                    const std::string& text) {
   const AddedTokens added = options.allow_special ? AddedTokens::recognise : AddedTokens::as_text;
   std::string mended;
   return {std::string(mend_utf8(text, mended)), tokenizer.encode(text, added)};
@@ -79,7 +86,7 @@ void print_table(const Tokenizer& tokenizer, const Encoded& encoded, std::FILE* 
     fmt::print(out, "{:>6}  \"{}\"{}\n", id, piece_text(tokenizer.bytes(id)),
                tokenizer.is_added(id) ? "  control" : "");
   }
-  fmt::print(out, "{} tokens\n", encoded.ids.size());
+  fmt::print(out, "{} token{}\n", encoded.ids.size(), encoded.ids.size() == 1 ? "" : "s");
 }
 
 void print_json(const Encoded& encoded, std::FILE* out) {
@@ -106,9 +113,11 @@ void check_options(const TokensOptions& options) {
 
 int run_tokens(const TokensOptions& options, std::FILE* out) {
   check_options(options);
+  // Before the tokenizer, which takes its time.
+  const std::string text = read_input(options);
   const Tokenizer tokenizer = value_or_throw(Tokenizer::load(options.model));
-  const Encoded encoded = options.messages.empty() ? encode_text(tokenizer, options)
-                                                   : encode_messages(tokenizer, options);
+  const Encoded encoded = options.messages.empty() ? encode_text(tokenizer, options, text)
+                                                   : encode_messages(tokenizer, options, text);
   if (options.json) {
     print_json(encoded, out);
   } else {

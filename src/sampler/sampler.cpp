@@ -111,7 +111,9 @@ Result<SampledToken> Sampler::sample(std::span<const float> logits, const Sampli
     if (!best) return Unexpected(best.error());
   }
   const auto [greedy, max] = *best;
-  const TokenId id = params.temperature == 0 ? greedy : race(chosen_from, max, params, position);
+  // Of a temperature below the normal numbers the reciprocal may be infinite.
+  const bool likeliest = params.temperature < std::numeric_limits<double>::min();
+  const TokenId id = likeliest ? greedy : race(chosen_from, max, params, position);
   return report(logits, params, id);
 }
 

@@ -15,6 +15,7 @@ struct Scheduler::Running {
   bool has_sequence = false;
   std::int64_t fed = 0;  ///< tokens of prompt and answer that the sequence holds
   bool cancelled = false;
+  bool in_prompt = false;  ///< the newest step fed a chunk of the prompt, and more is left
 };
 
 Scheduler::Scheduler(Engine& engine, const Tokenizer& tokenizer, const SchedulerOptions& options)
@@ -149,11 +150,13 @@ bool Scheduler::step() {
   for (const auto& running : running_) {
     const auto& prompt = running->generation.request().prompt;
     const auto length = static_cast<std::int64_t>(prompt.size());
+    running->in_prompt = false;
     if (running->fed < length) {
       const std::int64_t end = chunk_end(*running);
       const std::int64_t count = end - running->fed;
       if (prefill_tokens > 0 && prefill_tokens + count > options_.prefill_tokens_per_step) continue;
       prefill_tokens += count;
+      running->in_prompt = end < length;
       batch.push_back({running->sequence,
                        std::span(prompt).subspan(static_cast<std::size_t>(running->fed),
                                                  static_cast<std::size_t>(count)),
@@ -179,6 +182,10 @@ bool Scheduler::step() {
     ++totals_.generated_tokens;
     if (!delta.empty() && running.request.on_delta) running.request.on_delta(delta);
   }
+  // Who had a chunk and wants more goes behind those that wait: a long prompt never holds up the
+  // short ones, nor they it.
+  std::stable_partition(running_.begin(), running_.end(),
+                        [](const auto& running) { return !running->in_prompt; });
   retire_done();
   return !running_.empty() || !waiting_.empty();
 }

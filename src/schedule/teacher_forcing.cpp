@@ -42,10 +42,14 @@ void check_finite(std::span<const float> logits, std::size_t position) {
 }  // namespace
 
 Result<void> check_scorable(const Engine& engine, std::span<const TokenId> tokens) {
+  return check_scorable(engine.config().vocab_size, engine.max_context(), tokens);
+}
+
+Result<void> check_scorable(int vocab_size, std::int64_t max_context,
+                            std::span<const TokenId> tokens) {
   if (tokens.empty()) {
     return fail(ErrorCode::invalid_argument, "there is nothing to score: the input has no tokens");
   }
-  const int vocab_size = engine.config().vocab_size;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] >= 0 && tokens[i] < vocab_size) continue;
     return fail(
@@ -53,12 +57,12 @@ Result<void> check_scorable(const Engine& engine, std::span<const TokenId> token
         fmt::format("token {} at position {} is outside the vocabulary: ids go from 0 to {}",
                     tokens[i], i, vocab_size - 1));
   }
-  if (static_cast<std::int64_t>(tokens.size()) > engine.max_context()) {
+  if (static_cast<std::int64_t>(tokens.size()) > max_context) {
     return fail(
         ErrorCode::invalid_argument,
         fmt::format("the input has {} tokens, but the context holds {}: shorten it, or raise "
                     "--context",
-                    tokens.size(), engine.max_context()));
+                    tokens.size(), max_context));
   }
   return {};
 }

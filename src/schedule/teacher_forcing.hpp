@@ -21,6 +21,8 @@ struct ScoredPosition {
 /// Whether the engine can score these tokens.
 /// Error: invalid_argument if there are none, too many for the context, or one is outside the
 /// vocabulary; the message says which.
+[[nodiscard]] Result<void> check_scorable(int vocab_size, std::int64_t max_context,
+                                          std::span<const TokenId> tokens);
 [[nodiscard]] Result<void> check_scorable(const Engine& engine, std::span<const TokenId> tokens);
 
 /// Feeds `tokens` to a fresh sequence in chunks whose logits stay below 64 MiB, and hands on the

@@ -144,4 +144,15 @@ Result<void> check_conversation(std::span<const ChatMessage> messages, bool gene
   return {};
 }
 
+Result<void> check_answerable(std::span<const ChatMessage> messages) {
+  if (messages.empty()) return {};
+  const ChatMessage& last = messages.back();
+  if (last.role != Role::assistant || last.continues || last.task != Task::none) return {};
+  return fail(ErrorCode::invalid_argument,
+              fmt::format("messages[{}] (role assistant): the answer is finished, so nothing is "
+                          "left to answer; end with a user message, or give it `prefix: true` to "
+                          "have it continued",
+                          messages.size() - 1));
+}
+
 }  // namespace ingot

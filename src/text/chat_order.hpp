@@ -18,4 +18,8 @@ std::string_view role_name(Role role);
 [[nodiscard]] Result<void> check_conversation(std::span<const ChatMessage> messages,
                                               bool generation_prompt);
 
+/// Whether the model has anything to say after a conversation that can be rendered: a finished
+/// answer leaves nothing. Error: invalid_argument, "messages[N]: …".
+[[nodiscard]] Result<void> check_answerable(std::span<const ChatMessage> messages);
+
 }  // namespace ingot

@@ -100,4 +100,12 @@ std::string Utf8Stream::finish() {
   return cut ? std::string(kReplacementCharacter) : std::string();
 }
 
+std::string_view cut_utf8(std::string_view text, std::size_t max_bytes) {
+  if (text.size() <= max_bytes) return text;
+  std::size_t end = max_bytes;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80)
+    --end;
+  return text.substr(0, end);
+}
+
 }  // namespace ingot

@@ -34,4 +34,7 @@ inline bool is_utf8(std::string_view text) {
 /// U+FFFD (Python's errors='replace').
 std::string_view mend_utf8(std::string_view text, std::string& storage);
 
+/// The beginning of a UTF-8 text, of at most `max_bytes` and never half a character.
+std::string_view cut_utf8(std::string_view text, std::size_t max_bytes);
+
 }  // namespace ingot

@@ -93,6 +93,24 @@ TEST_CASE("each line is answered with OpenAI's batch object, in input order", "[
   CHECK(ran.lines[1]["custom_id"] == "two");
 }
 
+TEST_CASE("a finished answer at the end is refused, a begun one is continued", "[cpu][batch]") {
+  const auto request = [](std::string_view id, std::string_view more) {
+    return fmt::format(
+        "{{\"custom_id\": \"{}\", \"method\": \"POST\", \"url\": \"/v1/chat/completions\", "
+        "\"body\": {{\"messages\": [{{\"role\": \"user\", \"content\": \"hi\"}}, "
+        "{{\"role\": \"assistant\", \"content\": \"he\"{}}}], \"temperature\": 0}}}}\n",
+        id, more);
+  };
+  Job job;
+  job.engine.set_logits(scripted_text("hello"));
+  job.options.defaults.thinking = GENERATE(Thinking::none, Thinking::high);
+  const Ran ran = job.run(request("finished", "") + request("begun", ", \"prefix\": true"));
+  REQUIRE(ran.lines.size() == 2);
+  CHECK(ran.lines[0]["error"]["message"].get<std::string>().find("`prefix: true`") !=
+        std::string::npos);
+  CHECK(ran.lines[1]["response"]["body"]["choices"][0]["message"]["content"] == "llo");
+}
+
 TEST_CASE("empty and blank lines are skipped and counted", "[cpu][batch]") {
   Job job;
   job.engine.set_logits(scripted_text("x"));

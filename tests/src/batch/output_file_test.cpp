@@ -30,6 +30,22 @@ TEST_CASE("a job that did not start leaves no file", "[cpu][batch]") {
   CHECK(fs::is_empty(folder.path()));
 }
 
+TEST_CASE("a job that wrote nothing leaves no file, and a look at the output changes none",
+          "[cpu][batch]") {
+  const TempDir folder;
+  { const auto file = value_or_throw(OutputFile::create(folder / "out", folder / "in", false)); }
+  CHECK(fs::is_empty(folder.path()));
+  CHECK(OutputFile::check(folder / "out", folder / "in", false));
+  CHECK(!OutputFile::check("", folder / "in", false));
+  CHECK(!OutputFile::check(folder / "no/out", folder / "in", false));
+  CHECK(!OutputFile::check(folder / std::string(300, 'x'), folder / "in", false));
+  CHECK(fs::is_empty(folder.path()));
+  write_file(folder / "out.partial", "kept");
+  CHECK(!OutputFile::check(folder / "out", folder / "in", false));
+  CHECK(OutputFile::check(folder / "out", folder / "in", true));
+  CHECK(read_file(folder / "out.partial") == "kept");
+}
+
 TEST_CASE("an existing output is refused, and replaced only by --force and only at the end",
           "[cpu][batch]") {
   const TempDir folder;

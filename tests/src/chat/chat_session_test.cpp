@@ -59,6 +59,33 @@ TEST_CASE("a second turn feeds only what is new", "[cpu][chat]") {
   CHECK(talk.session.messages().size() == 4);
 }
 
+TEST_CASE("a conversation that ends in a begun answer is continued", "[cpu][chat]") {
+  FakeEngine engine;
+  engine.set_logits(scripted_text("hello"));
+  Talk talk(engine);
+  std::vector<ChatMessage> messages(2);
+  messages[0].role = Role::user;
+  messages[0].content = "hi";
+  messages[1].role = Role::assistant;
+  messages[1].content = "he";
+  messages[1].continues = true;
+  value_or_throw(talk.session.load(messages));
+  REQUIRE(talk.session.awaits_answer());
+  const auto answer = [&] {
+    return talk.session.answer([&](const OutputDelta& delta) { append(talk.heard, delta); },
+                               [] { return false; });
+  };
+  value_or_throw(answer());
+  CHECK(talk.heard.content == "llo");
+  REQUIRE(talk.session.messages().size() == 2);
+  CHECK(talk.session.messages().back().content == "hello");
+  CHECK(!talk.session.awaits_answer());
+  // Now it is finished: nothing is left to say.
+  const auto again = answer();
+  REQUIRE(!again);
+  CHECK(again.error().message.find("`prefix: true`") != std::string::npos);
+}
+
 TEST_CASE("an answer in the model's own cut of tokens is kept as it is", "[cpu][chat]") {
   FakeEngine engine;
   std::vector<TokenId> letters;

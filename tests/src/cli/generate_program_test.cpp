@@ -142,6 +142,40 @@ TEST_CASE("generate refuses what it cannot start with status 2 and writes nothin
   CHECK(!fs::exists(folder / "out.partial"));
 }
 
+TEST_CASE("generate refuses settings that no line could use, and starts nothing", "[cpu][cli]") {
+  const TempDir folder;
+  write_file(folder / "in.jsonl", line("a"));
+  const std::vector<std::vector<std::string>> bad{
+      {"--stop", ""}, {"--stop", std::string(2000, 'x')}, {"--thinking", "low"}, {"--tp", "7"}};
+  for (const auto& more : bad) {
+    CAPTURE(more);
+    const auto ran = generate(folder / "in.jsonl", folder / "out.jsonl", more);
+    CHECK(ran.status == 2);
+    CHECK(!fs::exists(folder / "out.jsonl"));
+    CHECK(!fs::exists(folder / "out.jsonl.partial"));
+  }
+}
+
+TEST_CASE("generate that answers no line leaves no partial file behind", "[cpu][cli]") {
+  const TempDir folder;
+  // It opens, and its first read fails.
+  const auto ran = generate("/proc/self/mem", folder / "out.jsonl", {"--format", "jsonl"});
+  CAPTURE(ran.err);
+  CHECK(ran.status != 0);
+  CHECK(!fs::exists(folder / "out.jsonl.partial"));
+}
+
+TEST_CASE("generate ends without a word where nobody reads its output", "[cpu][cli]") {
+  const TempDir folder;
+  write_file(folder / "in.jsonl", line("a") + line("b"));
+  ProgramOptions options;
+  options.close_output = true;
+  const auto ran = generate(folder / "in.jsonl", "-", {"--quiet"}, options);
+  CAPTURE(ran.err);
+  CHECK(ran.status == 141);
+  CHECK(ran.err.find("error") == std::string::npos);
+}
+
 TEST_CASE("generate refuses output = input, also by symlink", "[cpu][cli]") {
   const TempDir folder;
   write_file(folder / "in.jsonl", line("a"));

@@ -63,8 +63,51 @@ TEST_CASE("a missing or doubled value is refused by name", "[cpu][cli]") {
   refused({"chat", "--top-p", "0.5", "--top-p", "0.6"}, "--top-p");
   refused({"generate", "--input", "x"}, "--output");
   refused({"score"}, "--tokens");
+  refused({"inspect"}, "inspect: DIR");
   refused({"score", "--tokens", "1", "--text", "x"}, "--text");
   refused({"generate", "--input", "a", "--output", "b", "--format", "xml"}, "--format");
+}
+
+TEST_CASE("an option with = and nothing after it has an empty value and takes no other word",
+          "[cpu][cli]") {
+  const auto tokens = parsed<TokensOptions>({"tokens", "--model", "m", "--text=", "--json"});
+  CHECK(tokens.text == "");
+  CHECK(tokens.json);
+  CHECK(parsed<ScoreOptions>({"score", "--text=", "--json"}).text == "");
+  CHECK(parsed<ChatOptions>({"chat", "--prompt=", "--stats"}).prompt == "");
+  CHECK(parsed<ChatOptions>({"chat", "--system=", "--stats"}).settings.system.empty());
+  refused({"generate", "--input", "i", "--output=", "--quiet"}, "--output");
+  refused({"chat", "--max-tokens=", "3"}, "3");
+  refused({"chat", "--max-tokens="}, "--max-tokens must be a whole number");
+  refused({"chat", "--temperature="}, "--temperature must be a number");
+  refused({"cache", "gc", "--max-size="}, "--max-size");
+  // A word that is the value of another option stays as it is.
+  CHECK(parsed<ChatOptions>({"chat", "-p", "--system="}).prompt == "--system=");
+  CHECK(parsed<ChatOptions>({"chat", "--prompt", "--system="}).prompt == "--system=");
+  CHECK(parsed<ChatOptions>({"chat", "--prompt=a="}).prompt == "a=");
+}
+
+TEST_CASE("an empty name of a file or folder is refused by its option", "[cpu][cli]") {
+  refused({"generate", "--input", "i", "--output", ""}, "--output");
+  refused({"generate", "--input", "", "--output", "o"}, "--input");
+  refused({"chat", "--conversation", ""}, "--conversation");
+  refused({"chat", "--config", ""}, "--config");
+  refused({"chat", "--model", ""}, "--model");
+  refused({"chat", "--cache-dir", ""}, "--cache-dir");
+  refused({"score", "--input", ""}, "--input");
+  refused({"score", "--vectors", ""}, "--vectors");
+  refused({"tokens", "--model", "", "--text", "x"}, "--model");
+  refused({"tokens", "--model", "m", "--messages", ""}, "--messages");
+  refused({"inspect", ""}, "must not be empty");
+  refused({"prewarm", "--model", ""}, "--model");
+}
+
+TEST_CASE("an unknown command is refused whatever is asked of it", "[cpu][cli]") {
+  refused({"nosuch", "--help"}, "nosuch");
+  refused({"nosuch", "--version"}, "nosuch");
+  refused({"cache", "nosuch", "--help"}, "nosuch");
+  CHECK(std::holds_alternative<PrintAndExit>(value_or_throw(parse({"tokens", "--help"}))));
+  CHECK(std::holds_alternative<PrintAndExit>(value_or_throw(parse({"cache", "--help"}))));
 }
 
 TEST_CASE("a number out of range is refused with the range", "[cpu][cli]") {

@@ -196,6 +196,38 @@ TEST_CASE("score refuses tokens that it cannot take", "[cpu][cli]") {
   refuse("99999999999999", "entry 1");
 }
 
+TEST_CASE("score of one token has no perplexity", "[cpu][cli]") {
+  const auto ran = run_ingot({"score", "--model", tiny_model(), "--tokens", "5", "--json"});
+  CHECK(ran.status == 0);
+  const json report = json::parse(ran.out);
+  CHECK(report["scored"] == 0);
+  CHECK(report["mean_nll"].is_null());
+  CHECK(report["perplexity"].is_null());
+}
+
+TEST_CASE("bad input is refused before the weights are read", "[cpu][cli]") {
+  const TempDir folder;
+  write_file(folder / "roles.json", R"([{"role": "assistant", "content": "Hi"}])");
+  write_file(folder / "no.json", "[");
+  refused({"chat", "--model", tiny_model(), "--conversation", folder / "roles.json"}, "roles.json");
+  refused({"chat", "--model", tiny_model(), "--conversation", folder / "no.json"}, "no.json");
+  refused({"chat", "--model", tiny_model(), "--stop", ""}, "stop");
+  refused({"chat", "--model", tiny_model(), "--thinking", "low"}, "low");
+  refused({"score", "--model", tiny_model(), "--vectors", folder.path()}, "manifest.json");
+  refused({"score", "--model", tiny_model(), "--tokens", "999999999"}, "vocabulary");
+}
+
+TEST_CASE("score and tokens read standard input", "[cpu][cli]") {
+  ProgramOptions options;
+  options.input = "hello";
+  CHECK(run_ingot({"tokens", "--model", tiny_model(), "--input", "-"}, options).out ==
+        run_ingot({"tokens", "--model", tiny_model(), "--text", "hello"}).out);
+  CHECK(run_ingot({"score", "--model", tiny_model(), "--input", "-", "--json"}, options).out ==
+        run_ingot({"score", "--model", tiny_model(), "--text", "hello", "--json"}).out);
+  options.input = R"([{"role": "user", "content": "hi"}])";
+  CHECK(run_ingot({"tokens", "--model", tiny_model(), "--messages", "-"}, options).status == 0);
+}
+
 TEST_CASE("score of a text gives its perplexity", "[cpu][cli]") {
   const TempDir folder;
   write_file(folder / "t.txt", "the first text\n");

@@ -47,11 +47,13 @@ struct Compared {
 };
 
 Compared compare(FakeEngine& engine, const TempDir& folder) {
+  const auto vectors =
+      value_or_throw(read_vectors(folder.path(), small_tokenizer(), EffortTable::april,
+                                  engine.config().vocab_size, engine.max_context()));
   char* text = nullptr;
   std::size_t size = 0;
   std::FILE* out = ::open_memstream(&text, &size);
-  const int status =
-      score_vectors(engine, small_tokenizer(), EffortTable::april, folder.path(), true, out);
+  const int status = score_vectors(engine, small_tokenizer(), vectors, true, out);
   std::fclose(out);
   const Compared compared{status, json::parse(std::string(text, size))};
   std::free(text);
@@ -90,6 +92,19 @@ TEST_CASE("vectors that the engine does not repeat are counted, later steps on t
   CHECK(vector["max_logprob_difference"].get<double>() == Approx(100).epsilon(0.1));
 }
 
+TEST_CASE("vectors that are nested without end are refused by name", "[cpu][cli]") {
+  const TempDir folder;
+  FakeEngine engine;
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+  write_vectors(folder, {"the"}, 6);
+  write_file(folder / "one.official.json", R"({"request": {"messages": )" + deep + "}}");
+  CHECK_THROWS_WITH(compare(engine, folder),
+                    Catch::Contains("one.official.json") && Catch::Contains("nested deeper"));
+  write_file(folder / "manifest.json", R"({"prompts": )" + deep + "}");
+  CHECK_THROWS_WITH(compare(engine, folder),
+                    Catch::Contains("manifest.json") && Catch::Contains("nested deeper"));
+}
+
 TEST_CASE("broken vectors are refused by name", "[cpu][cli]") {
   const TempDir folder;
   FakeEngine engine;
@@ -99,6 +114,18 @@ TEST_CASE("broken vectors are refused by name", "[cpu][cli]") {
   write_vectors(folder, {"the"}, 6);
   write_file(folder / "one.official.json", "[");
   CHECK_THROWS_WITH(compare(engine, folder), Catch::Contains("one.official.json"));
+  write_file(folder / "one.official.json", "{}");
+  CHECK_THROWS_WITH(compare(engine, folder), Catch::Contains("one.official.json") &&
+                                                 Catch::Contains("capture them again") &&
+                                                 !Catch::Contains("json.exception"));
+  write_file(folder / "manifest.json", R"({"prompts": []})");
+  CHECK_THROWS_WITH(compare(engine, folder), Catch::Contains("names no prompts"));
+  write_vectors(folder, {}, 6);
+  CHECK_THROWS_WITH(compare(engine, folder), Catch::Contains("holds no steps"));
+  write_vectors(folder, {"the"}, 6);
+  engine.set_max_context(3);
+  CHECK_THROWS_WITH(compare(engine, folder), Catch::Contains("--context"));
+  engine.set_max_context(100);
   write_vectors(folder, {"no such token"}, 6);
   CHECK_THROWS_WITH(compare(engine, folder), Catch::Contains("no such token"));
 }

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "src/cli/settings_config.hpp"
+#include "src/text/utf8.hpp"
 #include "tests/support/temp_dir.hpp"
 
 using namespace ingot;
@@ -125,7 +126,31 @@ TEST_CASE("a settings file that is missing, a folder or huge is refused by name"
   write_file(folder / "big.toml", std::string(2 << 20, '#'));
   const auto big = apply_settings_file(settings, folder / "big.toml");
   REQUIRE(!big);
-  CHECK(mentions(big.error().message, "2097152 bytes"));
+  CHECK(mentions(big.error().message, "big.toml: it is longer than 1048576 bytes"));
+  CHECK(apply_settings_file(settings, "/dev/null"));  // as a pipe: no length beforehand
+}
+
+TEST_CASE("a refused value is shown without cutting a character", "[cpu][cli]") {
+  for (const char* begin : {"", "x", "xy"}) {
+    std::string text = begin;
+    for (int i = 0; i < 60; ++i)
+      text += "日";
+    for (const std::string& toml :
+         {"[chat]\nthinking = \"" + text + "\"\n", "\"" + text + "\" = 1\n"}) {
+      const std::string message = refusal(toml);
+      CHECK(is_utf8(message));
+      CHECK(mentions(message, "…"));
+    }
+    Settings settings;
+    const auto refused = assign_text(settings, *find_setting("chat.thinking"),
+                                     std::vector<std::string>{"\xFF" + text});
+    REQUIRE(!refused);
+    CHECK(is_utf8(refused.error().message));
+  }
+}
+
+TEST_CASE("a string with NUL is refused", "[cpu][cli]") {
+  CHECK(mentions(refusal("model = \"a\\u0000b\"\n"), "without NUL"));
 }
 
 TEST_CASE("text of a flag is read whole or refused", "[cpu][cli]") {

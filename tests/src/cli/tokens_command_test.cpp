@@ -130,6 +130,9 @@ TEST_CASE("tokens refuses what it cannot do and says what to do", "[cpu][cli]") 
   options.model = real_model();
   options.messages = dir / "missing.json";
   CHECK_THAT(run(options), Catch::Contains("missing.json: no such file"));
+  options.model = dir / "missing";  // the input is looked at first
+  CHECK_THAT(run(options), Catch::Contains("missing.json: no such file"));
+  options.model = real_model();
   options.messages = dir.path();
   CHECK_THAT(run(options), Catch::Contains("a folder"));
   test::write_file(dir / "order.json", R"([{"role": "assistant", "content": "Hi"}])");

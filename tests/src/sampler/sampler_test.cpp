@@ -46,6 +46,19 @@ TEST_CASE("temperature 0 takes the likeliest token and the lowest id on ties", "
   CHECK(pick(logits, params, 17) == 1);
 }
 
+TEST_CASE("a temperature too small to divide by is greedy", "[cpu][sampler]") {
+  const std::vector<float> logits{1, 3, 2, 3, -5};
+  SamplingParams params;
+  params.temperature = GENERATE(std::numeric_limits<double>::denorm_min(), 1e-310,
+                                std::numeric_limits<double>::min(), 1e-300);
+  params.top_p = GENERATE(1.0, 0.5);
+  params.top_k = GENERATE(0, 3);
+  params.min_p = GENERATE(0.0, 0.1);
+  CAPTURE(params.temperature, params.top_p, params.top_k, params.min_p);
+  const TokenId id = pick(logits, params, 17);
+  CHECK((id == 1 || id == 3));
+}
+
 TEST_CASE("the same seed and position give the same token whatever was sampled before",
           "[cpu][sampler]") {
   std::vector<float> logits(1000);

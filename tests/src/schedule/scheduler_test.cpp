@@ -286,6 +286,33 @@ TEST_CASE("chunks of a prompt share steps with running answers", "[cpu][schedule
   CHECK(steps <= 10 + 41);
 }
 
+TEST_CASE("short requests do not wait for the end of a long prompt, nor it for theirs",
+          "[cpu][schedule]") {
+  FakeEngine engine;
+  engine.set_logits(scripted_text("yes"));
+  Scheduler scheduler(engine, small_tokenizer(), {4, 8, 8});
+  GenerationResult long_result;
+  bool long_done = false;
+  auto long_request = request(chat_prompt(std::string(795, 'q')), long_result, greedy());
+  long_request.on_finish = [&](GenerationResult) { long_done = true; };
+  value_or_throw(scheduler.submit(std::move(long_request)));
+  std::vector<GenerationResult> results(60);
+  for (GenerationResult& result : results)
+    value_or_throw(scheduler.submit(request(chat_prompt("q"), result, greedy())));
+  int steps = 0;
+  int short_steps = 0;
+  while (scheduler.step()) {
+    ++steps;
+    if (results[2].tokens.empty()) short_steps = steps;
+    // 100 chunks, each beside at most one step of the others' prompts.
+    if (!long_done) REQUIRE(steps <= 2 * 100 + 4);
+  }
+  CHECK(short_steps <= 8);
+  CHECK(long_done);
+  for (const GenerationResult& result : results)
+    CHECK(result.content == "yes");
+}
+
 TEST_CASE("a cancelled request ends with what it has and leaves nothing behind",
           "[cpu][schedule]") {
   FakeEngine engine;
