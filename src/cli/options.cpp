@@ -342,14 +342,21 @@ void refuse_empty_names(CLI::App& app) {
 /// The word that stands where a command should; empty if there is none. CLI11 answers --help before
 /// it looks.
 std::string unknown_command(const CLI::App& app) {
-  for (const CLI::App* chosen : app.get_subcommands()) {
-    if (!chosen->get_name().empty()) return unknown_command(*chosen);
+  const CLI::App* chosen = &app;
+  for (bool deeper = true; deeper;) {
+    deeper = false;
+    for (const CLI::App* inner : chosen->get_subcommands()) {
+      if (inner->get_name().empty()) continue;  // a group of options
+      chosen = inner;
+      deeper = true;
+      break;
+    }
   }
-  const bool has_commands =
-      !app.get_subcommands([](const CLI::App* inner) { return !inner->get_name().empty(); })
-           .empty();
-  if (!has_commands) return {};
-  for (const std::string& word : app.remaining()) {
+  const auto commands =
+      chosen->get_subcommands([](const CLI::App* inner) { return !inner->get_name().empty(); });
+  if (commands.empty()) return {};
+  // A command hands a word that it does not know up to the program.
+  for (const std::string& word : app.remaining(true)) {
     if (!word.starts_with('-')) return word;
   }
   return {};
