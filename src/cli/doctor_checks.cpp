@@ -1,6 +1,5 @@
 #include "src/cli/doctor_checks.hpp"
 
-#include <dlfcn.h>
 #include <fmt/core.h>
 #include <sched.h>
 #include <sys/statvfs.h>
@@ -10,8 +9,11 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <initializer_list>
 
+#include "runtime/base/shared_library.hpp"
+#include "runtime/comm/nccl_api.hpp"
+#include "runtime/cuda/context.hpp"
+#include "runtime/jit/nvrtc_api.hpp"
 #include "src/checkpoint/checkpoint.hpp"
 #include "src/cli/device.hpp"
 #include "src/text/tokenizer.hpp"
@@ -60,18 +62,42 @@ Finding examine_memory() {
           ""};
 }
 
-/// Whether a library can be opened, by the first of its names that can.
-Finding examine_library(std::string name, std::initializer_list<const char*> files,
-                        std::string advice) {
-  std::string error;
-  for (const char* file : files) {
-    if (void* handle = dlopen(file, RTLD_LAZY | RTLD_LOCAL)) {
-      dlclose(handle);
-      return {std::move(name), State::good, file, ""};
-    }
-    if (const char* reason = dlerror(); error.empty() && reason != nullptr) error = reason;
+Finding examine_driver(const std::vector<fs::path>& directories) {
+  const auto driver = cu::DriverApi::open(directories);
+  if (!driver) {
+    return {"cuda driver", State::absent, driver.error().message,
+            "install the NVIDIA driver (Debian: nvidia-driver); the CPU is used without it"};
   }
-  return {std::move(name), State::absent, error, std::move(advice)};
+  std::string cards;
+  for (const cu::DeviceInfo& device : cu::list_devices(**driver)) {
+    cards += fmt::format("; device {}: {} (sm_{}{}, {:.0f} GiB)", device.ordinal, device.name,
+                         device.compute_major, device.compute_minor,
+                         gib(static_cast<double>(device.memory_bytes)));
+  }
+  return {"cuda driver", State::good,
+          fmt::format("{}, CUDA {}.{}{}", (*driver)->path().string(), (*driver)->version() / 1000,
+                      (*driver)->version() % 1000 / 10, cards.empty() ? "; no card" : cards),
+          ""};
+}
+
+Finding examine_nvrtc(const std::vector<fs::path>& directories) {
+  const auto files = jit::find_nvrtc(directories);
+  if (files) {
+    return {"nvrtc", State::good, fmt::format("{}, {}", files->library.string(), files->version),
+            ""};
+  }
+  return {"nvrtc", State::absent, files.error().message,
+          "install the CUDA runtime compiler (package cuda-nvrtc); not needed on the CPU"};
+}
+
+Finding examine_nccl(const std::vector<fs::path>& directories) {
+  const auto nccl = nccl::NcclApi::open(directories);
+  if (nccl) {
+    return {"nccl", State::good,
+            fmt::format("{}, {}", (*nccl)->path().string(), (*nccl)->version_text()), ""};
+  }
+  return {"nccl", State::absent, nccl.error().message,
+          "install NCCL (package libnccl2); only several GPUs need it"};
 }
 
 /// The nearest folder above `path` that is there.
@@ -139,18 +165,17 @@ std::vector<Finding> examine_model(const Settings& settings) {
 
 }  // namespace
 
-std::vector<Finding> examine(const Settings& settings) {
+std::vector<Finding> examine(const Settings& settings,
+                             const std::vector<std::filesystem::path>& library_dirs) {
+  std::vector<fs::path> directories = library_dirs;
+  for (auto& usual : usual_library_directories())
+    directories.push_back(std::move(usual));
   std::vector<Finding> findings{
       examine_cpu(),
       examine_memory(),
-      examine_library(
-          "cuda driver", {"libcuda.so.1"},
-          "install the NVIDIA driver (Debian: nvidia-driver); the CPU is used without it"),
-      examine_library(
-          "nvrtc", {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"},
-          "install the CUDA runtime compiler (package cuda-nvrtc); not needed on the CPU"),
-      examine_library("nccl", {"libnccl.so.2"},
-                      "install NCCL (package libnccl2); only several GPUs need it"),
+      examine_driver(directories),
+      examine_nvrtc(directories),
+      examine_nccl(directories),
       examine_cache(settings),
   };
   const auto device = choose_device(settings.device);

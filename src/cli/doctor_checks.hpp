@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,8 @@ struct Finding {
 };
 
 /// Looks at the machine, and at the model where the settings name one.
-std::vector<Finding> examine(const Settings& settings);
+/// @param library_dirs  folders for NVIDIA's libraries, before the usual ones
+std::vector<Finding> examine(const Settings& settings,
+                             const std::vector<std::filesystem::path>& library_dirs);
 
 }  // namespace ingot

@@ -60,7 +60,8 @@ int print_settings(const LayeredSettings& settings, bool json) {
 
 int run_doctor(const DoctorOptions& options) {
   if (options.show_settings) return print_settings(options.settings, options.json);
-  const std::vector<Finding> findings = examine(options.settings.values());
+  const std::vector<Finding> findings =
+      examine(options.settings.values(), options.environment.library_dirs);
   const bool usable = std::none_of(findings.begin(), findings.end(), [](const Finding& finding) {
     return finding.state == Finding::State::bad;
   });
