@@ -14,9 +14,9 @@
 #include "runtime/comm/nccl_api.hpp"
 #include "runtime/cuda/context.hpp"
 #include "runtime/jit/nvrtc_api.hpp"
-#include "src/checkpoint/checkpoint.hpp"
 #include "src/cli/device.hpp"
 #include "src/text/tokenizer.hpp"
+#include "src/weights/open_checkpoint.hpp"
 
 namespace ingot {
 namespace {
@@ -138,7 +138,7 @@ Finding examine_cache(const Settings& settings) {
 
 std::vector<Finding> examine_model(const Settings& settings) {
   std::vector<Finding> findings;
-  const auto checkpoint = Checkpoint::open(settings.model);
+  const auto checkpoint = open_checkpoint(settings.model);
   if (!checkpoint) {
     findings.push_back({"model", State::bad, checkpoint.error().message,
                         "`ingot inspect` shows all that is wrong"});

@@ -24,6 +24,21 @@ std::string thousands(std::uint64_t value) {
   return digits;
 }
 
+void print_tensors(const InspectReport& report, std::FILE* out) {
+  fmt::print(out, "\n{:<10} {:>10} {:>20}\n", "dtype", "tensors", "bytes");
+  for (const auto& [dtype, total] : report.dtypes) {
+    fmt::print(out, "{:<10} {:>10} {:>20}\n", dtype_name(dtype), thousands(total.tensors),
+               thousands(total.bytes));
+  }
+  fmt::print(out, "\n{:<46} {:<8} {:<16} {:<11} {:>8} {:>18}\n", "tensor", "dtype", "shape",
+             "split", "count", "bytes");
+  for (const InspectReport::Group& group : report.groups) {
+    fmt::print(out, "{:<46} {:<8} {:<16} {:<11} {:>8} {:>18}\n", group.pattern,
+               dtype_name(group.dtype), shape_text(group.shape), group.split,
+               thousands(group.total.tensors), thousands(group.total.bytes));
+  }
+}
+
 void print_table(const InspectReport& report, std::FILE* out) {
   const auto row = [out](std::string_view name, std::string_view value) {
     fmt::print(out, "{:<10} {}\n", name, value);
@@ -50,18 +65,7 @@ void print_table(const InspectReport& report, std::FILE* out) {
   for (const std::string& note : report.notes)
     row("note", note);
 
-  fmt::print(out, "\n{:<10} {:>10} {:>20}\n", "dtype", "tensors", "bytes");
-  for (const auto& [dtype, total] : report.dtypes) {
-    fmt::print(out, "{:<10} {:>10} {:>20}\n", dtype_name(dtype), thousands(total.tensors),
-               thousands(total.bytes));
-  }
-  fmt::print(out, "\n{:<46} {:<8} {:<16} {:<11} {:>8} {:>18}\n", "tensor", "dtype", "shape",
-             "split", "count", "bytes");
-  for (const InspectReport::Group& group : report.groups) {
-    fmt::print(out, "{:<46} {:<8} {:<16} {:<11} {:>8} {:>18}\n", group.pattern,
-               dtype_name(group.dtype), shape_text(group.shape), group.split,
-               thousands(group.total.tensors), thousands(group.total.bytes));
-  }
+  if (report.total.tensors > 0) print_tensors(report, out);
   if (report.problems.empty()) return;
   fmt::print(out, "\nwrong: {} problem{}\n", report.problems.size(),
              report.problems.size() == 1 ? "" : "s");

@@ -6,9 +6,9 @@
 #include <filesystem>
 
 #include "runtime/base/log.hpp"
-#include "src/checkpoint/checkpoint.hpp"
 #include "src/cli/device.hpp"
 #include "src/reference/reference_engine.hpp"
+#include "src/weights/open_checkpoint.hpp"
 
 namespace ingot {
 namespace {
@@ -42,7 +42,7 @@ Result<LoadedModel> load_model(const Settings& settings, WithTokenizer with_toke
   if (auto folder = check_is_folder(settings.model); !folder) return Unexpected(folder.error());
   const auto device = choose_device(settings.device);
   if (!device) return Unexpected(device.error());
-  auto checkpoint = Checkpoint::open(settings.model);
+  auto checkpoint = open_checkpoint(settings.model);
   if (!checkpoint) return Unexpected(checkpoint.error());
 
   LoadedModel model;

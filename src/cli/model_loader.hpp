@@ -25,7 +25,7 @@ enum class WithTokenizer { no, yes };
 
 /// Opens the checkpoint of `settings.model` and makes the engine that `settings` ask for. Says in
 /// one line on standard error which device was taken and why, where the user left that open.
-/// Errors: those of Checkpoint::open, Tokenizer::load and choose_device; invalid_argument where no
+/// Errors: those of open_checkpoint, Tokenizer::load and choose_device; invalid_argument where no
 /// model is named, the path is a file, or the TP size does not divide the model.
 [[nodiscard]] Result<LoadedModel> load_model(const Settings& settings, WithTokenizer tokenizer);
 

@@ -1,6 +1,17 @@
 #include "src/cli/settings_config.hpp"
 
 #include <fmt/core.h>
+
+// toml++ 3.3 takes for granted what hostile text can break (a control character after '[' is one
+// way), and would abort, or, with NDEBUG, read on. Here such a place is a parse error like another.
+#undef NDEBUG
+#define TOML_ASSERT(condition) ((condition) ? void() : ::ingot::refuse_toml())
+namespace ingot {
+struct BrokenToml {};
+[[noreturn]] static void refuse_toml() {
+  throw BrokenToml();
+}
+}  // namespace ingot
 #include <toml++/toml.h>
 
 #include <algorithm>
@@ -40,6 +51,17 @@ std::string_view nearest_key(std::string_view key) {
 
 std::string place(std::string_view origin, const toml::source_region& source) {
   return fmt::format("{}:{}", origin, source.begin.line);
+}
+
+/// The line of the first control character, which TOML allows nowhere; 0 if there is none.
+std::size_t line_of_control(std::string_view toml) {
+  std::size_t line = 1;
+  for (const char c : toml) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte == '\n') ++line;
+    if ((byte < 0x20 && byte != '\t' && byte != '\n' && byte != '\r') || byte == 0x7F) return line;
+  }
+  return 0;
 }
 
 /// Outside text, cut and on one line.
@@ -107,6 +129,10 @@ Result<void> apply_table(LayeredSettings& settings, const toml::table& table,
 
 Result<void> apply_settings_toml(LayeredSettings& settings, std::string_view toml,
                                  std::string_view origin) {
+  if (const std::size_t line = line_of_control(toml); line > 0) {
+    return fail(ErrorCode::invalid_argument,
+                fmt::format("{}:{}: not valid TOML: it holds a control character", origin, line));
+  }
   try {
     const toml::table table = toml::parse(toml, origin);
     return apply_table(settings, table, "", origin);
@@ -114,6 +140,9 @@ Result<void> apply_settings_toml(LayeredSettings& settings, std::string_view tom
     return fail(ErrorCode::invalid_argument,
                 fmt::format("{}: not valid TOML: {}", place(origin, error.source()),
                             tame(error.description())));
+  } catch (const BrokenToml&) {
+    return fail(ErrorCode::invalid_argument,
+                fmt::format("{}:1: not valid TOML, somewhere from this line on", origin));
   }
 }
 

@@ -4,12 +4,11 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <vector>
 
 #include "runtime/base/error.hpp"
 #include "runtime/base/log.hpp"
 #include "src/checkpoint/model_config.hpp"
+#include "src/cli/read_text_file.hpp"
 #include "src/text/chat_encoding.hpp"
 #include "src/text/json_value.hpp"
 #include "src/text/tokenizer.hpp"
@@ -20,33 +19,6 @@ namespace {
 
 constexpr std::size_t kMaxInputBytes = std::size_t{1} << 30;
 constexpr std::size_t kMaxMessagesBytes = std::size_t{16} << 20;
-
-std::string read_input(const std::filesystem::path& file, std::size_t max_bytes) {
-  std::error_code error;
-  if (!std::filesystem::exists(file, error)) {
-    throw EngineError(ErrorCode::not_found, fmt::format("reading {}: no such file", file.string()));
-  }
-  if (std::filesystem::is_directory(file, error)) {
-    throw EngineError(ErrorCode::invalid_argument,
-                      fmt::format("reading {}: a folder, not a file", file.string()));
-  }
-  std::ifstream in(file, std::ios::binary);
-  if (!in) {
-    throw EngineError(ErrorCode::io,
-                      fmt::format("reading {}: {}", file.string(), std::strerror(errno)));
-  }
-  std::string text;
-  std::vector<char> block(1 << 16);
-  while (in.read(block.data(), static_cast<std::streamsize>(block.size())), in.gcount() > 0) {
-    text.append(block.data(), static_cast<std::size_t>(in.gcount()));
-    if (text.size() > max_bytes) {
-      throw EngineError(ErrorCode::invalid_argument,
-                        fmt::format("reading {}: more than the {} MiB that are accepted",
-                                    file.string(), max_bytes >> 20));
-    }
-  }
-  return text;
-}
 
 /// Which efforts the model beside the tokenizer has. A folder with a tokenizer alone will do.
 EffortTable effort_table(const std::filesystem::path& model) {
@@ -68,11 +40,11 @@ struct Encoded {
 };
 
 Encoded encode_messages(const Tokenizer& tokenizer, const TokensOptions& options) {
-  const std::string json = read_input(options.messages, kMaxMessagesBytes);
+  const std::string json = value_or_throw(read_text_file(options.messages, kMaxMessagesBytes));
   const std::vector<ChatMessage> messages =
       value_or_throw(parse_chat_messages(json, options.messages.string()));
   ChatEncodingOptions encoding;
-  encoding.thinking = options.thinking.value_or(Thinking::none);
+  encoding.thinking = options.thinking;
   encoding.efforts = effort_table(options.model);
   encoding.keep_thinking = options.keep_thinking;
   const Prompt prompt = value_or_throw(render_chat(messages, encoding));
@@ -80,7 +52,8 @@ Encoded encode_messages(const Tokenizer& tokenizer, const TokensOptions& options
 }
 
 Encoded encode_text(const Tokenizer& tokenizer, const TokensOptions& options) {
-  const std::string text = options.text ? *options.text : read_input(options.input, kMaxInputBytes);
+  const std::string text =
+      options.text ? *options.text : value_or_throw(read_text_file(options.input, kMaxInputBytes));
   const AddedTokens added = options.allow_special ? AddedTokens::recognise : AddedTokens::as_text;
   std::string mended;
   return {std::string(mend_utf8(text, mended)), tokenizer.encode(text, added)};
@@ -121,7 +94,8 @@ void check_options(const TokensOptions& options) {
     throw EngineError(ErrorCode::invalid_argument,
                       "tokens: give exactly one of --text, --messages and --input");
   }
-  if (options.messages.empty() && (options.thinking || options.keep_thinking)) {
+  const bool thinks = options.thinking != Thinking::none || options.keep_thinking;
+  if (options.messages.empty() && thinks) {
     throw EngineError(ErrorCode::invalid_argument,
                       "tokens: --thinking and --keep-thinking go with --messages; a text is "
                       "encoded as it is");

@@ -10,13 +10,13 @@
 namespace ingot {
 
 struct TokensOptions {
-  std::filesystem::path model;       ///< --model: a checkpoint, or any folder with a tokenizer.json
-  std::optional<std::string> text;   ///< --text
-  std::filesystem::path messages;    ///< --messages: a JSON file of chat messages
-  std::filesystem::path input;       ///< --input: a text file
-  std::optional<Thinking> thinking;  ///< --thinking: how much; of messages only
-  bool keep_thinking = false;        ///< --keep-thinking: of earlier turns; of messages only
-  bool allow_special = false;        ///< --allow-special: given text may spell control tokens
+  std::filesystem::path model;      ///< --model: a checkpoint, or any folder with a tokenizer.json
+  std::optional<std::string> text;  ///< --text
+  std::filesystem::path messages;   ///< --messages: a JSON file of chat messages
+  std::filesystem::path input;      ///< --input: a text file
+  Thinking thinking = Thinking::none;  ///< --thinking: how much; of messages only
+  bool keep_thinking = false;          ///< --keep-thinking: of earlier turns; of messages only
+  bool allow_special = false;          ///< --allow-special: given text may spell control tokens
   bool json = false;
 };
 

@@ -44,7 +44,13 @@ const AddedTokenSet::Entry* AddedTokenSet::longest_at(std::string_view text) con
       longest = &*low;
       ++low;
     }
-    if (depth == text.size()) break;
+    if (depth == text.size() || low == high) break;
+    if (high - low == 1) {  // one is left: no more narrowing
+      if (text.substr(depth).starts_with(std::string_view(low->text).substr(depth))) {
+        longest = &*low;
+      }
+      break;
+    }
     const auto wanted = static_cast<std::uint8_t>(text[depth]);
     const auto at_depth = [&](const Entry& entry) {
       return static_cast<std::uint8_t>(entry.text[depth]);

@@ -18,7 +18,7 @@ namespace ingot {
 class AddedTokenSet {
  public:
   /// The longest text of an added token that is accepted (V4's longest has 35 bytes).
-  static constexpr std::size_t kMaxBytes = 256;
+  static constexpr std::size_t kMaxBytes = 128;
 
   struct Entry {
     std::string text;

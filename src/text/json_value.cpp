@@ -55,7 +55,10 @@ class ValueHandler : public nlohmann::json_sax<nlohmann::json> {
   bool binary(binary_t&) override { return false; }  // not in JSON text
   bool start_object(std::size_t) override { return open(JsonValue::Kind::object); }
   bool start_array(std::size_t) override { return open(JsonValue::Kind::array); }
-  bool key(string_t& name) override { return note(builder_.key(std::move(name))); }
+  bool key(string_t& name) override {
+    builder_.key(std::move(name));
+    return true;
+  }
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
   bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception& e) override {
@@ -67,9 +70,9 @@ class ValueHandler : public nlohmann::json_sax<nlohmann::json> {
   const std::string& problem() const { return problem_; }
 
  private:
-  bool note(std::string_view problem) {
-    problem_ = problem;
-    return problem.empty();
+  bool note(std::string problem) {
+    problem_ = std::move(problem);
+    return problem_.empty();
   }
   bool put(JsonValue value) { return note(builder_.add(std::move(value))); }
   bool number(std::string text) {
@@ -81,7 +84,7 @@ class ValueHandler : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
 
-  JsonBuilder builder_;
+  JsonBuilder builder_{kMaxJsonValues};
   std::string problem_;
 };
 
@@ -149,21 +152,25 @@ std::string_view json_kind_name(JsonValue::Kind kind) {
   return "";
 }
 
-std::string_view JsonBuilder::add(JsonValue value) {
-  put(std::move(value));
-  return {};
+std::string JsonBuilder::count() {
+  if (++values_ <= max_values_) return {};
+  return fmt::format("more than {} JSON values", max_values_);
 }
 
-std::string_view JsonBuilder::open(JsonValue::Kind kind) {
+std::string JsonBuilder::add(JsonValue value) {
+  std::string problem = count();
+  if (problem.empty()) put(std::move(value));
+  return problem;
+}
+
+std::string JsonBuilder::open(JsonValue::Kind kind) {
   if (open_.size() == static_cast<std::size_t>(kMaxJsonDepth)) return "nested too deeply";
-  open_.emplace_back();
-  open_.back().value.kind = kind;
-  return {};
-}
-
-std::string_view JsonBuilder::key(std::string name) {
-  open_.back().key = std::move(name);
-  return {};
+  std::string problem = count();
+  if (problem.empty()) {
+    open_.emplace_back();
+    open_.back().value.kind = kind;
+  }
+  return problem;
 }
 
 void JsonBuilder::close() {
@@ -204,6 +211,7 @@ void JsonBuilder::put(JsonValue value) {
 
 JsonValue JsonBuilder::take() {
   done_ = false;
+  values_ = 0;
   return std::move(root_);
 }
 

@@ -30,6 +30,8 @@ std::string_view json_kind_name(JsonValue::Kind kind);
 
 /// Nesting beyond this is refused: whoever walks a JsonValue may recurse.
 inline constexpr int kMaxJsonDepth = 256;
+/// Documents of more values are refused: each takes some 100 bytes, also where the text has two.
+inline constexpr std::size_t kMaxJsonValues = 250'000;
 
 /// Strict JSON in UTF-8. Error: corrupt, "<origin>: …" with line and column.
 [[nodiscard]] Result<JsonValue> parse_json(std::string_view json, std::string_view origin);
@@ -41,17 +43,20 @@ std::string to_python_json(std::string_view text);
 /// repr() of a Python float: the shortest digits that read back as the same number.
 std::string python_float(double value);
 
-/// Puts a JsonValue together from the events of a parser, with a bounded number of values.
+/// Puts JsonValues together from the events of a parser, each of a bounded number of values.
 class JsonBuilder {
  public:
+  explicit JsonBuilder(std::size_t max_values) : max_values_(max_values) {}
+
   /// Each returns why the event cannot be taken, or an empty string.
-  std::string_view add(JsonValue value);
-  std::string_view open(JsonValue::Kind kind);
-  std::string_view key(std::string name);
+  std::string add(JsonValue value);
+  std::string open(JsonValue::Kind kind);
+  void key(std::string name) { open_.back().key = std::move(name); }
   void close();
 
   /// Whether a whole value lies ready.
   bool done() const { return done_; }
+  /// The value; the next one begins.
   JsonValue take();
 
  private:
@@ -60,8 +65,11 @@ class JsonBuilder {
     std::string key;                                      ///< where an object's next item goes
     std::unordered_map<std::string, std::size_t> places;  ///< of an object with many keys
   };
+  std::string count();
   void put(JsonValue value);
 
+  std::size_t max_values_;
+  std::size_t values_ = 0;
   std::vector<Level> open_;
   JsonValue root_;
   bool done_ = false;

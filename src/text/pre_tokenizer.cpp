@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "src/text/json_value.hpp"
+#include "src/text/unicode_since_14.hpp"
 #include "src/text/utf8.hpp"
 
 namespace ingot {
@@ -111,14 +112,18 @@ namespace {
 template <class Stage>
 class Splitter {
  public:
-  Splitter(const std::vector<Stage>& stages, std::size_t text_bytes,
+  /// @param text    what is cut
+  /// @param matched what the patterns see of it, of the same size
+  Splitter(const std::vector<Stage>& stages, std::string_view text, std::string_view matched,
            void (*take)(void*, std::string_view), void* take_context)
       : stages_(stages),
+        text_(text),
+        matched_(matched),
         context_(pcre2_match_context_create(nullptr)),
         take_(take),
         take_context_(take_context) {
     const std::uint64_t limit =
-        kMatchLimitBase + std::uint64_t{kMatchLimitPerByte} * std::uint64_t{text_bytes};
+        kMatchLimitBase + std::uint64_t{kMatchLimitPerByte} * std::uint64_t{text.size()};
     pcre2_set_match_limit(context_.get(),
                           static_cast<std::uint32_t>(std::min<std::uint64_t>(limit, UINT32_MAX)));
     pcre2_set_heap_limit(context_.get(), kHeapLimitKib);
@@ -127,9 +132,17 @@ class Splitter {
     }
   }
 
+  void run() { split(0, matched_); }
+
+ private:
+  struct Range {
+    std::size_t begin, end;
+  };
+
   void split(std::size_t stage, std::string_view piece) {
     if (stage == stages_.size()) {
-      take_(take_context_, piece);
+      const auto begin = static_cast<std::size_t>(piece.data() - matched_.data());
+      take_(take_context_, text_.substr(begin, piece.size()));
       return;
     }
     std::size_t done = 0;
@@ -142,11 +155,6 @@ class Splitter {
     }
     if (done < piece.size()) split(stage + 1, piece.substr(done));
   }
-
- private:
-  struct Range {
-    std::size_t begin, end;
-  };
 
   /// The piece is the whole subject: look-ahead sees its end.
   std::optional<Range> find(std::size_t index, std::string_view piece, std::size_t from) {
@@ -169,6 +177,7 @@ class Splitter {
   }
 
   const std::vector<Stage>& stages_;
+  std::string_view text_, matched_;
   MatchContext context_;
   std::vector<MatchData> data_;
   void (*take_)(void*, std::string_view);
@@ -221,7 +230,9 @@ Result<PreTokenizer> PreTokenizer::compile(const std::vector<std::string>& patte
 
 void PreTokenizer::split(std::string_view text, void (*take)(void*, std::string_view),
                          void* context) const {
-  Splitter<Stage>(stages_, text.size(), take, context).split(0, text);
+  std::string storage;
+  const std::string_view matched = with_unicode_14_categories(text, storage);
+  Splitter<Stage>(stages_, text, matched, take, context).run();
 }
 
 }  // namespace ingot

@@ -17,7 +17,7 @@ namespace {
 
 using Kind = JsonValue::Kind;
 
-/// Values outside vocabulary, merges and added tokens; V4's file has about 60.
+/// Values outside vocabulary and merges, for the added tokens each; V4's file has about 60.
 constexpr std::size_t kMaxSettings = 10'000;
 
 Unexpected corrupt(std::string what) {
@@ -51,7 +51,7 @@ bool is_off(const JsonValue* value) {
 std::string type_of(const JsonValue& value) {
   const JsonValue* type = value.find("type");
   return type != nullptr && type->kind == Kind::string ? shown(type->text)
-                                                       : std::string("without a type");
+                                                       : std::string("(none)");
 }
 
 bool has_type(const JsonValue& value, std::string_view type) {
@@ -130,7 +130,8 @@ class FileHandler : public nlohmann::json_sax<nlohmann::json> {
     }
     if (section_ == Section::settings && depth_ == 1) top_key_ = name;
     if (section_ == Section::settings && depth_ == 2) second_key_ = name;
-    return note((section_ == Section::added ? added_ : builder_).key(std::move(name)));
+    (section_ == Section::added ? added_ : builder_).key(std::move(name));
+    return true;
   }
 
   bool start_object(std::size_t) override {
@@ -184,8 +185,8 @@ class FileHandler : public nlohmann::json_sax<nlohmann::json> {
     error_ = {code, std::move(what)};
     return false;
   }
-  bool note(std::string_view problem) {
-    return problem.empty() || refuse(ErrorCode::corrupt, std::string(problem));
+  bool note(std::string problem) {
+    return problem.empty() || refuse(ErrorCode::corrupt, std::move(problem));
   }
   bool refuse_vocab_value() {
     return refuse(ErrorCode::corrupt, fmt::format("model.vocab[{}]: not an integer from 0 to {}",
@@ -215,7 +216,7 @@ class FileHandler : public nlohmann::json_sax<nlohmann::json> {
 
   bool open(Kind kind) {
     ++depth_;
-    return count() && note((section_ == Section::added ? added_ : builder_).open(kind));
+    return note((section_ == Section::added ? added_ : builder_).open(kind));
   }
 
   bool close() {
@@ -237,13 +238,11 @@ class FileHandler : public nlohmann::json_sax<nlohmann::json> {
   bool value(JsonValue value) {
     switch (section_) {
       case Section::settings:
-        return count() && note(builder_.add(std::move(value)));
+        return note(builder_.add(std::move(value)));
       case Section::merges:
         return refuse_merge();
       case Section::added:
-        if (const auto problem = added_.add(std::move(value)); !problem.empty()) {
-          return note(problem);
-        }
+        if (!note(added_.add(std::move(value)))) return false;
         return added_.done() ? add_added() : true;
       case Section::vocab:
         break;
@@ -257,13 +256,6 @@ class FileHandler : public nlohmann::json_sax<nlohmann::json> {
     }
     file.vocab.emplace_back(std::move(vocab_key_), *id);
     return true;
-  }
-
-  bool count() {
-    return ++settings_ <= kMaxSettings ||
-           refuse(ErrorCode::unsupported,
-                  fmt::format("more than {} settings: this is no tokenizer.json of this model",
-                              kMaxSettings));
   }
 
   bool merge_text(std::string text) {
@@ -290,7 +282,6 @@ class FileHandler : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool add_added() {
-    settings_ = 0;  // the limit is on one object
     if (file.added.size() == kMaxAddedTokens) {
       return refuse(ErrorCode::unsupported,
                     fmt::format("added_tokens: more than the {} supported", kMaxAddedTokens));
@@ -304,13 +295,13 @@ class FileHandler : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
 
-  JsonBuilder builder_, added_;
+  JsonBuilder builder_{kMaxSettings};  ///< of all but the three lists
+  JsonBuilder added_{kMaxSettings};    ///< of one added token
   Error error_{ErrorCode::corrupt, {}};
   Section section_ = Section::settings;
   int depth_ = 0, section_depth_ = 0;
   std::string top_key_, second_key_, vocab_key_;
   std::vector<std::string> pair_;
-  std::size_t settings_ = 0;
   bool seen_vocab_ = false, seen_merges_ = false, seen_added_ = false;
 };
 

@@ -55,12 +55,4 @@ std::size_t peak_memory_of(const std::function<void()>& body) {
   return grown;
 }
 
-bool memory_is_measurable() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return false;
-#else
-  return true;
-#endif
-}
-
 }  // namespace ingot::test

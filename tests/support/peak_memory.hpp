@@ -9,7 +9,4 @@ namespace ingot::test {
 /// what it started with. Throws std::runtime_error if the child did not end well.
 std::size_t peak_memory_of(const std::function<void()>& body);
 
-/// Whether a sanitizer's own memory would spoil such a measurement.
-bool memory_is_measurable();
-
 }  // namespace ingot::test

@@ -63,14 +63,6 @@ bool drain(int fd, std::string& to) {
 
 }  // namespace
 
-bool memory_is_comparable() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return false;
-#else
-  return true;
-#endif
-}
-
 ProgramResult run_ingot(const std::vector<std::string>& arguments, const ProgramOptions& options) {
   std::vector<std::string> command{program_path()};
   command.insert(command.end(), arguments.begin(), arguments.end());

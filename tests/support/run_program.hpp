@@ -31,7 +31,4 @@ struct ProgramOptions {
 ProgramResult run_ingot(const std::vector<std::string>& arguments,
                         const ProgramOptions& options = {});
 
-/// Whether figures of memory are those of a normal build: sanitizers multiply them.
-bool memory_is_comparable();
-
 }  // namespace ingot::test

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "tests/support/run_program.hpp"
+#include "tests/support/sanitizer.hpp"
 #include "tests/support/skip.hpp"
 #include "tests/support/temp_dir.hpp"
 
@@ -49,7 +50,7 @@ std::set<std::string> needed_libraries(const std::string& file) {
 }  // namespace
 
 TEST_CASE("the program needs nothing but glibc at run time", "[cpu][cli]") {
-  if (!memory_is_comparable() && skip("a sanitizer brings libraries of its own")) return;
+  if (kSanitized && skip("a sanitizer brings libraries of its own")) return;
   const char* program = std::getenv("INGOT_TEST_PROGRAM");
   const auto needed = needed_libraries(read_file(program != nullptr ? program : "build/ingot"));
   const std::set<std::string> glibc{"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0",

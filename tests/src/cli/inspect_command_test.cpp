@@ -1,11 +1,12 @@
 #include "src/cli/inspect_command.hpp"
 
 #include <catch2/catch.hpp>
-#include <chrono>
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "src/weights/synth.hpp"
 #include "tests/support/made_checkpoint.hpp"
+#include "tests/support/sanitizer.hpp"
 #include "tests/support/standard_error.hpp"
 #include "tests/support/temp_dir.hpp"
 
@@ -19,7 +20,7 @@ struct Inspected {
   int status = -1;
   std::string out;
   std::string err;
-  double seconds = 0;
+  double cpu_seconds = 0;  ///< not wall time: tests share the machine with others
 
   json parsed() const { return json::parse(out); }
 };
@@ -28,9 +29,9 @@ Inspected inspect(const InspectOptions& options) {
   const test::TempDir dir;
   Inspected result;
   std::FILE* out = std::fopen((dir / "out").c_str(), "w");
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();
   result.err = test::standard_error_of([&] { result.status = run_inspect(options, out); });
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  result.cpu_seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   std::fclose(out);
   result.out = test::read_file(dir / "out");
   return result;
@@ -59,7 +60,7 @@ TEST_CASE("a sparse V4-Flash checkpoint is inspected in under 2 s, to the byte",
   test::write_sparse_checkpoint(dir.path(), golden("deepseek-v4-flash.json"), 46, true);
   InspectOptions options{.model = dir.path(), .tp = 4, .json = true};
   const Inspected result = inspect(options);
-  CHECK(result.seconds < 2);
+  if (!test::kSanitized) CHECK(result.cpu_seconds < 2);
   CHECK(result.status == 0);
   CHECK(result.err.empty());
   const json report = result.parsed();

@@ -108,6 +108,8 @@ TEST_CASE("broken TOML is refused with file and line", "[cpu][cli]") {
   CHECK(mentions(refusal("x = \"\xFF\"\n"), "my.toml:1:"));
   CHECK(mentions(refusal("context = 99999999999999999999999\n"), "my.toml:1:"));
   CHECK(mentions(refusal("x = " + std::string(100000, '[')), "my.toml:1:"));
+  // Found by fuzzing: the TOML library aborted.
+  CHECK(mentions(refusal("\n[\x06sampling]\n"), "my.toml:2: not valid TOML"));
 }
 
 TEST_CASE("a settings file that is missing, a folder or huge is refused by name", "[cpu][cli]") {

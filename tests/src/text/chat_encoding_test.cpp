@@ -351,10 +351,13 @@ TEST_CASE("a message of the wrong shape names its index and field", "[cpu][text]
 
 TEST_CASE("what is not JSON in UTF-8 is refused on one short line", "[cpu][text]") {
   const std::string deep(100'000, '[');
+  std::string many = "[";
+  for (int i = 0; i < 300'000; ++i)
+    many += "0,";
   for (const std::string& text :
        {std::string(""), std::string("nope"),
         std::string("[{\"role\": \"user\", \"content\": \"\xFF\"}]"), std::string("[\n\n\x01"),
-        deep, std::string("\"") + std::string(1 << 20, 'x')}) {
+        deep, many, std::string("\"") + std::string(1 << 20, 'x')}) {
     const auto messages = parse_chat_messages(text, "chat.json");
     REQUIRE(!messages);
     CHECK(messages.error().code == ErrorCode::corrupt);
