@@ -1,0 +1,156 @@
+#include "src/cli/inspect_command.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/log.hpp"
+#include "src/checkpoint/safetensors.hpp"
+#include "src/cli/inspect_report.hpp"
+#include "src/cli/progress_line.hpp"
+#include "src/weights/open_checkpoint.hpp"
+#include "src/weights/tensor_hashes.hpp"
+
+namespace ingot {
+namespace {
+
+/// 159609485896 → "159,609,485,896"
+std::string thousands(std::uint64_t value) {
+  std::string digits = fmt::to_string(value);
+  for (std::size_t at = digits.size(); at > 3; at -= 3)
+    digits.insert(at - 3, 1, ',');
+  return digits;
+}
+
+void print_table(const InspectReport& report, std::FILE* out) {
+  const auto row = [out](std::string_view name, std::string_view value) {
+    fmt::print(out, "{:<10} {}\n", name, value);
+  };
+  row("model", report.model.string());
+  if (!report.flavour.empty()) {
+    row("flavour", report.flavour);
+    row("layers", report.layers);
+    row("draft", report.draft);
+  }
+  row("shards", fmt::to_string(report.shards.size()));
+  row("tensors", thousands(report.total.tensors));
+  row("bytes", fmt::format("{} ({:.2f} GB)", thousands(report.total.bytes),
+                           static_cast<double>(report.total.bytes) / 1e9));
+  if (!report.valid_tp_sizes.empty()) {
+    row("TP sizes", fmt::format("{}", fmt::join(report.valid_tp_sizes, ", ")));
+  }
+  if (report.tp > 0) {
+    row("TP", fmt::format("{} ranks, each loads {} bytes ({:.2f} GB): {} of its own, {} replicated",
+                          report.tp, thousands(report.rank.all()),
+                          static_cast<double>(report.rank.all()) / 1e9,
+                          thousands(report.rank.sharded), thousands(report.rank.replicated)));
+  }
+  for (const std::string& note : report.notes)
+    row("note", note);
+
+  fmt::print(out, "\n{:<10} {:>10} {:>20}\n", "dtype", "tensors", "bytes");
+  for (const auto& [dtype, total] : report.dtypes) {
+    fmt::print(out, "{:<10} {:>10} {:>20}\n", dtype_name(dtype), thousands(total.tensors),
+               thousands(total.bytes));
+  }
+  fmt::print(out, "\n{:<46} {:<8} {:<16} {:<11} {:>8} {:>18}\n", "tensor", "dtype", "shape",
+             "split", "count", "bytes");
+  for (const InspectReport::Group& group : report.groups) {
+    fmt::print(out, "{:<46} {:<8} {:<16} {:<11} {:>8} {:>18}\n", group.pattern,
+               dtype_name(group.dtype), shape_text(group.shape), group.split,
+               thousands(group.total.tensors), thousands(group.total.bytes));
+  }
+  if (report.problems.empty()) return;
+  fmt::print(out, "\nwrong: {} problem{}\n", report.problems.size(),
+             report.problems.size() == 1 ? "" : "s");
+  for (const Problem& problem : report.problems.list())
+    fmt::print(out, "  {}\n", problem.text);
+}
+
+nlohmann::ordered_json to_json(const InspectReport& report) {
+  nlohmann::ordered_json json;
+  json["model"] = report.model.string();
+  json["flavour"] = report.flavour;  // "" where config.json could not be read
+  json["draft"] = report.draft;
+  json["tensors"] = report.total.tensors;
+  json["bytes"] = report.total.bytes;
+  json["dtypes"] = nlohmann::ordered_json::object();
+  for (const auto& [dtype, total] : report.dtypes) {
+    json["dtypes"][std::string(dtype_name(dtype))] = {{"tensors", total.tensors},
+                                                      {"bytes", total.bytes}};
+  }
+  json["shards"] = nlohmann::ordered_json::array();
+  for (const Shard& shard : report.shards) {
+    json["shards"].push_back({{"file", shard.path.filename().string()},
+                              {"bytes", shard.file_bytes},
+                              {"tensors", shard.tensors}});
+  }
+  json["groups"] = nlohmann::ordered_json::array();
+  for (const InspectReport::Group& group : report.groups) {
+    json["groups"].push_back({{"tensor", group.pattern},
+                              {"dtype", dtype_name(group.dtype)},
+                              {"shape", group.shape},
+                              {"split", group.split},
+                              {"count", group.total.tensors},
+                              {"bytes", group.total.bytes}});
+  }
+  json["valid_tp"] = report.valid_tp_sizes;
+  if (report.tp > 0) {
+    json["tp"] = {{"size", report.tp},
+                  {"bytes_per_rank", report.rank.all()},
+                  {"sharded_bytes_per_rank", report.rank.sharded},
+                  {"replicated_bytes_per_rank", report.rank.replicated}};
+  }
+  json["notes"] = report.notes;
+  json["problems"] = nlohmann::ordered_json::array();
+  for (const Problem& problem : report.problems.list())
+    json["problems"].push_back(problem.text);
+  return json;
+}
+
+/// Results and messages would land on one screen, twice.
+bool same_terminal(std::FILE* out) {
+  return ::isatty(::fileno(out)) == 1 && ::isatty(STDERR_FILENO) == 1;
+}
+
+}  // namespace
+
+int run_inspect(const InspectOptions& options, std::FILE* out) {
+  Problems problems;
+  const Checkpoint checkpoint = Checkpoint::survey(options.model, problems);
+  InspectReport report = make_inspect_report(checkpoint, std::move(problems), options.tp);
+  std::vector<std::string> digests;
+  if (options.hash) {
+    ProgressLine progress("hashing");
+    digests = hash_tensors(checkpoint, options.threads, [&](std::uint64_t done, std::uint64_t all) {
+      progress.update(done, all);
+    });
+    if (checkpoint.has_config()) {
+      check_all_values(checkpoint, options.threads, report.problems);
+    }
+  }
+  if (options.json) {
+    nlohmann::ordered_json json = to_json(report);
+    for (std::size_t i = 0; i < digests.size(); ++i) {
+      json["xxh3_128"][std::string(checkpoint.tensors()[i].name)] = digests[i];
+    }
+    // File names and tensor names are outside bytes: what is not UTF-8 is replaced.
+    fmt::print(out, "{}\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  } else {
+    print_table(report, out);
+    if (!digests.empty()) fmt::print(out, "\nXXH3_128 of every tensor\n");
+    for (std::size_t i = 0; i < digests.size(); ++i) {
+      fmt::print(out, "{}  {}\n", digests[i], checkpoint.tensors()[i].name);
+    }
+  }
+  std::fflush(out);
+  if (report.problems.empty()) return 0;
+  const Error error =
+      report.problems.to_error(fmt::format("inspecting {}", options.model.string()));
+  if (options.json || !same_terminal(out)) log::error("{}", error.message);
+  return exit_status(error.code);
+}
+
+}  // namespace ingot
