@@ -19,7 +19,7 @@ void launch(const Stream& stream, CUfunction function, const LaunchShape& shape,
     attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
     attribute.value.clusterDim = {shape.cluster.x, shape.cluster.y, shape.cluster.z};
   }
-  if (shape.programmatic) {
+  if (shape.programmatic && stream.has_programmatic_launch()) {
     CUlaunchAttribute& attribute = attributes[count++];
     attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
     attribute.value.programmaticStreamSerializationAllowed = 1;

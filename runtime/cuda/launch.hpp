@@ -17,7 +17,8 @@ struct LaunchShape {
   unsigned smem_bytes = 0;  ///< dynamic shared memory
   Dim3 cluster{};           ///< 1, 1, 1: no cluster
   /// The kernel may start before its predecessor in the stream has finished, and waits itself
-  /// (griddepcontrol.wait) before it touches what the predecessor writes. sm_90 and later.
+  /// (griddepcontrol.wait) before it touches what the predecessor writes. Cards before sm_90 get a
+  /// plain launch.
   bool programmatic = false;
 };
 

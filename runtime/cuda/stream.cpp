@@ -45,7 +45,7 @@ Stream Stream::create(const Context& context) {
   CUstream stream = nullptr;
   driver.check(driver.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, kDefaultPriority),
                "cuStreamCreateWithPriority");
-  return Stream({stream, &driver});
+  return Stream({stream, &driver}, context.device().compute_major >= 9);
 }
 
 void Stream::synchronize() const {

@@ -45,10 +45,14 @@ class Stream {
   void wait(const Event& event) const;
   const DriverApi& driver() const { return *handle_.get().driver; }
   CUstream raw() const { return handle_.get().raw; }
+  /// Whether the card knows programmatic dependent launch (sm_90 and later).
+  bool has_programmatic_launch() const { return has_programmatic_launch_; }
 
  private:
-  explicit Stream(Handle<CUstream> handle) : handle_(handle) {}
+  Stream(Handle<CUstream> handle, bool has_programmatic_launch)
+      : handle_(handle), has_programmatic_launch_(has_programmatic_launch) {}
   Unique<Handle<CUstream>, destroy_stream> handle_;
+  bool has_programmatic_launch_ = false;
 };
 
 }  // namespace ingot::cu

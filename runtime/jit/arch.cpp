@@ -69,7 +69,7 @@ std::optional<int> arch_number(std::string_view arch) {
   int number = 0;
   const auto parsed = std::from_chars(arch.data(), arch.data() + arch.size(), number);
   if (parsed.ec != std::errc() || parsed.ptr != arch.data() + arch.size()) return std::nullopt;
-  if (arch.size() < 2 || arch.size() > 3) return std::nullopt;
+  if (arch.size() < 2 || arch.size() > 3 || number < 10) return std::nullopt;
   return number;
 }
 

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "kernel_templates/family.hpp"
 #include "runtime/jit/arch.hpp"
+#include "runtime/jit/compile_job.hpp"
 #include "runtime/jit/nvrtc_compiler.hpp"
 #include "tests/support/skip.hpp"
 
@@ -23,17 +25,36 @@ std::shared_ptr<const cu::DriverApi> driver_or_skip(int devices) {
   return *driver;
 }
 
+namespace {
+
+std::string arch_of(const cu::Context& context) {
+  return value_or_throw(
+      jit::arch_of(context.device().compute_major, context.device().compute_minor));
+}
+
+jit::NvrtcCompiler open_compiler() {
+  return jit::NvrtcCompiler(
+      value_or_throw(jit::NvrtcApi::open(value_or_throw(jit::find_nvrtc(library_directories())))));
+}
+
+}  // namespace
+
 jit::CompiledKernel compile_for(const cu::Context& context, const std::string& name,
                                 const std::string& source) {
-  const auto files = value_or_throw(jit::find_nvrtc(library_directories()));
-  jit::NvrtcCompiler compiler(value_or_throw(jit::NvrtcApi::open(files)));
   const jit::CompileJob job{.name = name,
-                            .arch = value_or_throw(jit::arch_of(context.device().compute_major,
-                                                                context.device().compute_minor)),
+                            .arch = arch_of(context),
                             .source = source,
                             .headers = {},
-                            .options = {"-default-device", "--std=c++20", "--ptxas-options=-v"}};
-  return value_or_throw(compiler.compile(job));
+                            .options = jit::canonical_options()};
+  return value_or_throw(open_compiler().compile(job));
+}
+
+jit::Kernel load_variant(const cu::Context& context, const jit::Variant& variant) {
+  const auto bundle =
+      value_or_throw(kernels::embedded_templates().bundle(jit::template_name(variant.family)));
+  const auto compiled =
+      value_or_throw(open_compiler().compile(jit::make_job(bundle, variant, arch_of(context))));
+  return jit::Kernel::load(context, compiled.cubin, variant.family);
 }
 
 }  // namespace ingot::test

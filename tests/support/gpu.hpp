@@ -5,6 +5,8 @@
 
 #include "runtime/cuda/context.hpp"
 #include "runtime/jit/compiler.hpp"
+#include "runtime/jit/kernel.hpp"
+#include "runtime/jit/variant.hpp"
 #include "tests/support/libraries.hpp"
 
 namespace ingot::test {
@@ -15,5 +17,9 @@ std::shared_ptr<const cu::DriverApi> driver_or_skip(int devices);
 /// A cubin of `source` for the context's card, by NVRTC in this process. Throws EngineError.
 jit::CompiledKernel compile_for(const cu::Context& context, const std::string& name,
                                 const std::string& source);
+
+/// The family's kernel for one variant, compiled for the context's card from the embedded
+/// templates.
+jit::Kernel load_variant(const cu::Context& context, const jit::Variant& variant);
 
 }  // namespace ingot::test

@@ -5,6 +5,7 @@
 
 #include "runtime/base/shared_library.hpp"
 #include "tests/support/skip.hpp"
+#include "tests/support/temp_dir.hpp"
 
 namespace ingot::test {
 
@@ -16,6 +17,8 @@ std::vector<std::filesystem::path> library_directories() {
       if (!word.empty()) directories.emplace_back(word);
     }
   }
+  // Where tools/get-nvrtc puts the wheel of a machine without a toolkit.
+  directories.push_back(golden_dir().parent_path().parent_path() / "build/nvrtc/lib");
   for (auto& directory : usual_library_directories())
     directories.push_back(std::move(directory));
   return directories;

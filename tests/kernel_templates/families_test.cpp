@@ -1,0 +1,70 @@
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "kernel_templates/family.hpp"
+#include "kernel_templates/rms_norm.space.hpp"
+#include "runtime/jit/arch.hpp"
+#include "runtime/jit/compile_job.hpp"
+#include "tests/support/temp_dir.hpp"
+
+using namespace ingot;
+
+TEST_CASE("every family's template is embedded and stands alone", "[cpu][jit][families]") {
+  const auto tree = kernels::embedded_templates();
+  for (const kernels::Family& family : kernels::families()) {
+    CAPTURE(family.stem);
+    const auto bundle = tree.bundle(jit::template_name(family.stem));
+    REQUIRE(bundle);
+    std::set<std::string> headers;
+    for (const auto& header : bundle->headers)
+      headers.insert(header.name);
+    CHECK(headers.contains(family.stem + ".args.h"));
+    CHECK(headers.contains(family.stem + ".params.def"));
+    CHECK_FALSE(family.defaults.empty());
+    // One kernel per unit, by the family's own name.
+    const std::string& text = bundle->main.text;
+    const std::size_t first = text.find("extern \"C\"");
+    REQUIRE(first != std::string::npos);
+    CHECK(text.find("extern \"C\"", first + 1) == std::string::npos);
+    CHECK(text.find(family.stem + "(", first) != std::string::npos);
+  }
+}
+
+TEST_CASE("the embedded templates are the files of the source tree", "[cpu][jit][families]") {
+  const auto on_disk = jit::SourceTree::read_directory(
+      test::golden_dir().parent_path().parent_path() / "kernel_templates");
+  REQUIRE(on_disk);
+  const auto embedded = kernels::embedded_templates();
+  for (const std::string& name : embedded.names()) {
+    CAPTURE(name);
+    REQUIRE(on_disk->find(name) != nullptr);
+    CHECK(*on_disk->find(name) == *embedded.find(name));
+  }
+}
+
+TEST_CASE("every family has a legal default on every card that it runs on",
+          "[cpu][jit][families]") {
+  for (const kernels::Family& family : kernels::families()) {
+    for (const jit::Arch& arch : jit::known_archs()) {
+      const auto limits = cu::limits_of_arch(arch.name);
+      REQUIRE(limits);
+      if (!family.runs_on(*limits)) continue;
+      for (const kernels::VariantSet& set : family.samples(*limits)) {
+        CAPTURE(family.stem, arch.name);
+        REQUIRE_FALSE(set.candidates.empty());
+        REQUIRE_FALSE(set.extremes.empty());
+        CHECK(set.candidates.front() == set.extremes.front());
+        for (const jit::Variant& variant : set.candidates) {
+          REQUIRE(variant.params.size() == family.defaults.size());
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("rms_norm launches a block for every group of rows", "[cpu][families]") {
+  const auto shape = kernels::RmsNorm::launch_shape({.hidden = 4096, .rows = 7},
+                                                    {.THREADS_PER_ROW = 128, .ROWS_PER_BLOCK = 2});
+  CHECK(shape.grid == cu::Dim3{4, 1, 1});
+  CHECK(shape.block == cu::Dim3{128, 2, 1});
+}
