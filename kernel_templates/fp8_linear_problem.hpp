@@ -25,12 +25,16 @@ struct Fp8LinearProblem {
   int split_k_tiles(int split_k) const { return (k_tiles() + split_k - 1) / split_k; }
 };
 
-/// Blocks (or clusters, `groups_at_once` of which fit the card) that share the units of a launch.
-/// When a block keeps its input, the stride must keep its split and token tile the same.
+/// Blocks (or clusters, `groups_at_once` of which fit the card) that share the units of a launch:
+/// no more than finish in as many rounds, so that the work is even. When a block keeps its input,
+/// the stride must keep its split and token tile the same.
 /// @param kinds  units that differ in split or token tile
 inline int fp8_linear_blocks(int units, int groups_at_once, int kinds, bool x_resident) {
-  if (units <= groups_at_once) return units;
-  return x_resident ? std::max(groups_at_once / kinds * kinds, kinds) : groups_at_once;
+  const int step = x_resident ? kinds : 1;
+  const int most = std::max(groups_at_once / step * step, step);
+  const int rounds = (units + most - 1) / most;
+  const int even = (units + rounds - 1) / rounds;
+  return rounds == 1 ? units : (even + step - 1) / step * step;
 }
 
 }  // namespace ingot::kernels
