@@ -192,7 +192,7 @@ Comparison compare(const std::vector<std::uint16_t>& got, const std::vector<floa
       const double wanted = expected[i];
       if ((value == value) != (wanted == wanted)) ++result.wrong_kind;
       if (!std::isfinite(wanted)) {
-        if (wanted == wanted && value != wanted) ++result.wrong_kind;
+        if (wanted == wanted && value == value && value != wanted) ++result.wrong_kind;
         continue;
       }
       if (value != value) continue;
