@@ -59,8 +59,9 @@ class Compiler {
   virtual ~Compiler() = default;
 
   virtual CompilerIdentity identity() const = 0;
-  /// Errors: compile_failed (the source, or an architecture that this compiler does not know; the
-  /// log holds its words), io (the compiler crashed or could not be started).
+  /// Errors: compile_failed (the source does not compile, or the compiler crashes on it: this job
+  /// will never work; the log holds the compiler's words), unsupported (it does not know the
+  /// architecture), not_found (it is missing), io (it was killed or could not be started).
   [[nodiscard]] virtual Result<CompiledKernel> compile(const CompileJob& job) = 0;
 };
 

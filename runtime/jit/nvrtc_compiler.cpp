@@ -52,7 +52,7 @@ Result<CompiledKernel> NvrtcCompiler::compile(const CompileJob& job) {
   const auto supported = nvrtc_->supported_archs();
   if (const auto number = arch_number(job.arch);
       number && std::find(supported.begin(), supported.end(), *number) == supported.end()) {
-    return fail(ErrorCode::compile_failed,
+    return fail(ErrorCode::unsupported,
                 fmt::format("compiling {} for {}: NVRTC {} ({}) does not know this architecture; "
                             "it knows {}; install a newer NVRTC",
                             job.name, job.arch, nvrtc_->files().version,

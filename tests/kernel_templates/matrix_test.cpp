@@ -3,15 +3,16 @@
 // INGOT_TEST_MATRIX=1 (tools/test --matrix) compiles everything and rewrites the tables.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cstdlib>
-#include <mutex>
 #include <thread>
 
 #include "kernel_templates/family.hpp"
 #include "runtime/jit/arch.hpp"
 #include "runtime/jit/compile_job.hpp"
-#include "runtime/jit/nvrtc_compiler.hpp"
+#include "runtime/jit/compile_pool.hpp"
 #include "tests/kernel_templates/resource_table.hpp"
 #include "tests/support/libraries.hpp"
 
@@ -61,15 +62,15 @@ std::string digest_of_family(const jit::SourceBundle& bundle, const std::vector<
   return digest_of(text).hex();
 }
 
-/// Compiles `units` in as many threads as there are cores; results in the order of `units`.
-std::vector<Result<jit::CompiledKernel>> compile_all(jit::Compiler& compiler,
+/// Compiles `units` side by side; results in the order of `units`.
+std::vector<Result<jit::CompiledKernel>> compile_all(jit::CompilePool& compiler,
                                                      const jit::SourceBundle& bundle,
                                                      const std::vector<Unit>& units) {
   std::vector<Result<jit::CompiledKernel>> results(units.size(),
                                                    fail(ErrorCode::compile_failed, "not compiled"));
   std::atomic<std::size_t> next = 0;
   std::vector<std::jthread> threads;
-  for (unsigned i = 0; i < std::max(1U, std::thread::hardware_concurrency()); ++i) {
+  for (int i = 0; i < compiler.jobs(); ++i) {
     threads.emplace_back([&] {
       for (std::size_t at = next++; at < units.size(); at = next++) {
         results[at] = compiler.compile(jit::make_job(bundle, units[at].variant, units[at].arch));
@@ -86,7 +87,8 @@ TEST_CASE("the default and the axis ends of every family compile without spills"
           "[cpu][jit][nvrtc][matrix]") {
   const auto nvrtc = test::nvrtc_or_skip();
   if (!nvrtc) return;
-  jit::NvrtcCompiler compiler(nvrtc);
+  auto compiler = jit::CompilePool::with_nvrtc(
+      nvrtc->files(), static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
   const std::string identity = compiler.identity().version + " " + compiler.identity().build;
   const bool rewrite = std::getenv("INGOT_TEST_MATRIX") != nullptr;
   const auto tree = kernels::embedded_templates();

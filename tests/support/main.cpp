@@ -21,7 +21,14 @@ CATCH_REGISTER_LISTENER(CaseCounter)
 
 }  // namespace
 
+/// A test program may define this to play the child in tests of child processes: it is called with
+/// the arguments of a hidden command and returns its exit status, or -1 when it knows no such one.
+__attribute__((weak)) int ingot_test_hidden_command(int argc, char** argv);
+
 int main(int argc, char** argv) {
+  if (ingot_test_hidden_command != nullptr && argc > 1) {
+    if (const int status = ingot_test_hidden_command(argc, argv); status >= 0) return status;
+  }
   Catch::Session session;
   std::string suite = "tests";
   session.cli(session.cli() |

@@ -1,0 +1,127 @@
+#include "runtime/base/atomic_publish.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <ctime>
+
+#include "runtime/base/file_descriptor.hpp"
+
+namespace ingot {
+namespace {
+
+constexpr std::string_view kPrefix = ".publish-";
+constexpr mode_t kMode = 0644;  // less the umask
+
+/// Unlike any other process's on any machine that shares the folder.
+std::string temporary_name() {
+  std::uint64_t random[2] = {};
+  if (::getrandom(random, sizeof random, 0) != static_cast<ssize_t>(sizeof random)) {
+    random[0] = static_cast<std::uint64_t>(::getpid());
+    random[1] = static_cast<std::uint64_t>(std::time(nullptr));
+  }
+  return fmt::format("{}{:016x}{:016x}", kPrefix, random[0], random[1]);
+}
+
+Unexpected io_error(const std::filesystem::path& target, std::string_view step, int error) {
+  return fail(ErrorCode::io,
+              fmt::format("writing {}: {}: {}", target.string(), step, std::strerror(error)));
+}
+
+bool write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t put = ::write(fd, bytes.data(), bytes.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) return false;
+    bytes.remove_prefix(static_cast<std::size_t>(put));
+  }
+  return true;
+}
+
+Result<void> publish_once(const std::filesystem::path& target, std::string_view bytes) {
+  const auto temporary = target.parent_path() / temporary_name();
+  FileDescriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kMode));
+  if (!file.is_open()) return io_error(target, "create", errno);
+  const char* step = nullptr;
+  int error = 0;
+  if (!write_all(file.get(), bytes)) {
+    step = "write";
+    error = errno;
+  } else if (::fsync(file.get()) != 0) {
+    step = "sync";
+    error = errno;
+  } else if (::rename(temporary.c_str(), target.c_str()) != 0) {
+    step = "rename";
+    error = errno;
+  }
+  if (step == nullptr) return {};
+  (void)::unlink(temporary.c_str());
+  return io_error(target, step, error);
+}
+
+}  // namespace
+
+Result<void> publish_file(const std::filesystem::path& target, std::string_view bytes) {
+  auto published = publish_once(target, bytes);
+  if (published) return published;
+  std::error_code error;
+  if (std::filesystem::is_directory(target.parent_path(), error)) return published;
+  std::filesystem::create_directories(target.parent_path(), error);
+  if (error) {
+    return fail(ErrorCode::io,
+                fmt::format("creating {}: {}", target.parent_path().string(), error.message()));
+  }
+  return publish_once(target, bytes);
+}
+
+bool is_temporary_name(std::string_view file_name) {
+  return file_name.starts_with(kPrefix);
+}
+
+int sweep_temporaries(const std::filesystem::path& directory, std::chrono::seconds age) {
+  int removed = 0;
+  std::error_code error;
+  for (auto entry = std::filesystem::directory_iterator(directory, error);
+       !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    if (!is_temporary_name(entry->path().filename().string())) continue;
+    struct stat status {};
+    if (::stat(entry->path().c_str(), &status) != 0) continue;
+    if (std::time(nullptr) - status.st_mtime < age.count()) continue;
+    if (::unlink(entry->path().c_str()) == 0) ++removed;
+  }
+  return removed;
+}
+
+Result<std::string> read_whole_file(const std::filesystem::path& path) {
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat status {};
+  if (!file.is_open() || ::fstat(file.get(), &status) != 0) {
+    const int error = errno;
+    // ESTALE: on a network file system another machine replaced the file a moment ago.
+    const bool absent = error == ENOENT || error == ENOTDIR || error == ESTALE;
+    return fail(absent ? ErrorCode::not_found : ErrorCode::io,
+                fmt::format("reading {}: {}", path.string(), std::strerror(error)));
+  }
+  std::string bytes(static_cast<std::size_t>(status.st_size), '\0');
+  std::size_t have = 0;
+  while (have < bytes.size()) {
+    const ssize_t got = ::read(file.get(), bytes.data() + have, bytes.size() - have);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) {
+      return fail(ErrorCode::io,
+                  fmt::format("reading {}: {}", path.string(), std::strerror(errno)));
+    }
+    if (got == 0) break;  // shorter than it was a moment ago
+    have += static_cast<std::size_t>(got);
+  }
+  bytes.resize(have);
+  return bytes;
+}
+
+}  // namespace ingot
