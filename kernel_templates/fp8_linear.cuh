@@ -61,17 +61,25 @@ struct Shared {
 // A place in this block's sequence of tiles.
 struct Cursor {
   int u, k, stage;
+  int begin, left;  // chunk, and its tiles from here on
   linear::Unit unit;
-  const fp8_e4m3* weights;  // tile k of the unit's strip
+  const fp8_e4m3* tiles;  // of the unit's strip
 
   __forceinline__ Cursor(const Fp8LinearArgs& args, const Work& work) : stage(0) {
     enter(args, work, work.first);
   }
   __forceinline__ bool done(const Work& work) const { return u >= work.units; }
+  __forceinline__ const fp8_e4m3* weights() const {
+    return tiles + static_cast<i64>(k) * FP8_TILE_BYTES;
+  }
   __forceinline__ void advance(const Fp8LinearArgs& args, const Work& work) {
     if (++stage == STAGES) stage = 0;
-    weights += FP8_TILE_BYTES;
-    if (++k == unit.k_end) enter(args, work, u + work.step);
+    if (--left > 0)
+      k = linear::Chunk(unit, begin).after(k);
+    else if (begin + 32 < unit.k_end)
+      enter_chunk(begin + 32);
+    else
+      enter(args, work, u + work.step);
   }
 
  private:
@@ -79,9 +87,14 @@ struct Cursor {
     u = index;
     if (done(work)) return;
     unit = work.unit(u, 0);
-    k = unit.k_begin;
-    weights = linear::strip_at(args, unit.strip, work.k_tiles).tiles +
-              static_cast<i64>(k) * FP8_TILE_BYTES;
+    tiles = linear::strip_at(args, unit.strip, work.k_tiles).tiles;
+    enter_chunk(unit.k_begin);
+  }
+  __forceinline__ void enter_chunk(int at) {
+    const linear::Chunk chunk(unit, at);
+    begin = at;
+    left = chunk.length;
+    k = chunk.first;
   }
 };
 
@@ -90,7 +103,7 @@ __forceinline__ void copy_weights(const Shared& shared, const Cursor& at) {
 #pragma unroll
   for (u32 i = 0; i < FP8_TILE_BYTES; i += THREADS * 16)
     ptx::copy16_async(shared.weights + at.stage * FP8_TILE_BYTES + i + offset,
-                      at.weights + i + offset);
+                      at.weights() + i + offset);
 }
 // The quantised input of K tile `k` to place `to_tile`.
 __forceinline__ void copy_input(const Fp8LinearArgs& args, const Shared& shared, int token_tile,
@@ -222,13 +235,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
       for (int e = 0; e < 4; ++e)
         sums[j][e] = 0.0f;
-    for (int k32 = unit.k_begin; k32 < unit.k_end; k32 += 32) {
-      const float upcoming = k32 + 32 < unit.k_end
-                                 ? linear::tile_scales(strip, k32 + 32, unit.k_end, lane)
+    for (int begin = unit.k_begin; begin < unit.k_end; begin += 32) {
+      const linear::Chunk chunk(unit, begin);
+      const float upcoming = begin + 32 < unit.k_end
+                                 ? linear::tile_scales(strip, begin + 32, unit.k_end, lane)
                                  : linear::tile_scales(next_strip, next.k_begin, next.k_end, lane);
-      const int k_end = min(k32 + 32, unit.k_end);
+      int k = chunk.first;
 #pragma unroll 1
-      for (int k = k32; k < k_end; ++k) {
+      for (int i = 0; i < chunk.length; ++i, k = chunk.after(k)) {
         ptx::wait_copies<STAGES - 2>();
         __syncthreads();  // this tile has landed for all; the tile before it is free
         if (!ahead.done(work)) {
@@ -238,7 +252,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         }
         ptx::commit_copies();
         multiply_tile(sums, shared, stage, X_RESIDENT ? k - unit.k_begin : stage,
-                      __shfl_sync(0xffffffffu, scales, k - k32), warp, lane);
+                      __shfl_sync(0xffffffffu, scales, k - begin), warp, lane);
         if (++stage == STAGES) stage = 0;
       }
       scales = upcoming;

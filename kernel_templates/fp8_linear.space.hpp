@@ -80,10 +80,12 @@ struct Fp8Linear {
                  })
         .keep_if("tokens are not cut finer than needed",
                  [=](const Params& c) {
-                   return c == base || 2 * c.TOKENS >= std::min(problem.tokens, 128);
+                   // Where K is split, finer tiles make less to exchange.
+                   const bool small = problem.strips() * problem.k_tiles() <= 4 * device.sm_count;
+                   return c == base || (small ? 4 : 2) * c.TOKENS >= std::min(problem.tokens, 128);
                  })
         .keep_if("many splits only of few tokens",
-                 [](const Params& c) { return c.SPLIT_K <= 8 || c.TOKENS <= 16; })
+                 [](const Params& c) { return c.SPLIT_K * c.TOKENS <= 512; })
         .keep_if("the ring is not longer than a block's work",
                  [=](const Params& c) {
                    return c == base || c.STAGES < block_tiles(problem, c, device) + 2;
@@ -91,12 +93,14 @@ struct Fp8Linear {
         .keep_if("the ring is not much shorter than it could be",
                  [=](const Params& c) {
                    Params longer = c;
-                   longer.STAGES += 3;
-                   return c == base || c.STAGES >= block_tiles(problem, c, device) ||
+                   longer.STAGES *= 2;
+                   return c == base || c.STAGES >= std::min(block_tiles(problem, c, device), 4) ||
                           smem_bytes(problem, longer) > device.smem_per_block_bytes;
                  })
+        .keep_if("a long ring has an even length",
+                 [=](const Params& c) { return c == base || c.STAGES <= 5 || c.STAGES % 2 == 0; })
         .keep_if("most of the card has work", [=](const Params& c) {
-          return c == base || 2 * units(problem, c) > device.sm_count;
+          return c == base || 3 * units(problem, c) > device.sm_count;
         });
   }
 

@@ -39,14 +39,18 @@ static_assert(TOKENS == 8 || TOKENS == 16 || TOKENS == 32 || TOKENS == 64 || TOK
               "TOKENS is the N of the mma");
 static_assert(CLUSTER == 1 || CLUSTER == 2, "a cluster is one token tile or two");
 static_assert(X_RESIDENT || !QUANTIZE, "what is quantised here stays in shared memory");
-static_assert(STAGES >= 2 && STAGES <= 32 && SPLIT_K >= 1, "one lane sets up one stage");
+static_assert(STAGES >= 2 && SPLIT_K >= 1, "a ring has two stages at least");
 
 constexpr int MATH_WARPS = 8, WEIGHT_WARP = 8, INPUT_WARP = 9, THREADS = 384;
 constexpr int TOKEN_BLOCKS = TOKENS / 8;
 constexpr int X_TILE_BYTES = TOKENS * FP8_TILE;
-// 128 tokens need more than the 168 registers that 12 warps can have each.
-constexpr bool MOVE_REGISTERS = TOKENS == 128;
-constexpr int READY = 1, QUANTIZED = 2;  // named barriers
+// Many tokens need more than the 168 registers that 12 warps can have each.
+constexpr bool MOVE_REGISTERS = TOKENS >= 64;
+// Two warpgroups that multiply at the same time also wait and scale at the same time, and the
+// tensor cores idle meanwhile. With many tokens they take turns: one's mma runs while the other
+// scales.
+constexpr bool TAKE_TURNS = TOKENS >= 64;
+constexpr int READY = 1, QUANTIZED = 2, TURN = 3;  // named barriers; TURN + warpgroup
 
 // Addresses in shared memory, in this order: weight ring, input tiles, input scales, barriers.
 struct Shared {
@@ -84,28 +88,27 @@ __forceinline__ void stream_weights(const Fp8LinearArgs& args, const Work& work,
   constexpr int SHARE = FP8_TILE_BYTES / CLUSTER;
   const u64 policy = barrier::evict_first_policy();
   Ring ring;
+  bool first_round = true;  // nobody has to free these stages
   for (int u = work.first; u < work.units; u += work.step) {
     const linear::Unit unit = work.unit(u, rank);
-    const fp8_e4m3* from = linear::strip_at(args, unit.strip, work.k_tiles).tiles +
-                           static_cast<i64>(unit.k_begin) * FP8_TILE_BYTES + rank * SHARE;
-    for (int k = unit.k_begin; k < unit.k_end; ++k, from += FP8_TILE_BYTES) {
+    const fp8_e4m3* tiles = linear::strip_at(args, unit.strip, work.k_tiles).tiles + rank * SHARE;
+    linear::for_each_k_tile(unit, [&](int k) {
       const u32 full = shared.full + ring.stage * 8;
       const u32 to = shared.weights + ring.stage * FP8_TILE_BYTES + rank * SHARE;
-      if constexpr (CLUSTER == 1) {
-        barrier::wait(shared.empty + ring.stage * 8, ring.parity ^ 1);
-        barrier::arrive_expect(full, FP8_TILE_BYTES);
+      const fp8_e4m3* from = tiles + static_cast<i64>(k) * FP8_TILE_BYTES;
+      if (!first_round) barrier::wait(shared.empty + ring.stage * 8, ring.parity ^ 1);
+      barrier::arrive_expect(full, FP8_TILE_BYTES);
+      if constexpr (CLUSTER == 1)
         barrier::copy_bulk(to, from, SHARE, full, policy);
-      } else {
-        barrier::wait_cluster(shared.empty + ring.stage * 8, ring.parity ^ 1);
-        barrier::arrive_expect(full, FP8_TILE_BYTES);
+      else
         barrier::copy_bulk_multicast(to, from, SHARE, full, (1 << CLUSTER) - 1, policy);
-      }
       ring.advance();
-    }
+      if (ring.stage == 0) first_round = false;
+    });
   }
 }
 
-// Copies the quantised input of one K tile. Bytes announced: input_tile_bytes(rows).
+// Copies the quantised input of one K tile: rows * 128 + input_scale_bytes(rows) bytes.
 __forceinline__ u32 input_scale_bytes(int rows) {
   return (rows + 3) / 4 * 16;
 }
@@ -129,23 +132,24 @@ __forceinline__ void bring_input(const Fp8LinearArgs& args, const Work& work, co
       barrier::arrive_expect(shared.input_full,
                              tiles * (rows * FP8_TILE + input_scale_bytes(rows)));
     __syncwarp();
-    for (int i = lane; i < tiles; i += 32)
-      copy_input_tile(args, shared, token, rows, unit.k_begin + i, i, shared.input_full);
+    for (int i = lane; i < tiles; i += 32) {
+      const int tile = (i + unit.strip) % tiles;
+      copy_input_tile(args, shared, token, rows, unit.k_begin + tile, tile, shared.input_full);
+    }
   } else if (lane == 0) {
     Ring ring;
+    bool first_round = true;
     for (int u = work.first; u < work.units; u += work.step) {
       const linear::Unit unit = work.unit(u, rank);
       const int token = unit.token_tile * TOKENS, rows = min(TOKENS, args.tokens - token);
-      for (int k = unit.k_begin; k < unit.k_end; ++k) {
-        const u32 full = shared.full + ring.stage * 8, empty = shared.empty + ring.stage * 8;
-        if constexpr (CLUSTER == 1)
-          barrier::wait(empty, ring.parity ^ 1);
-        else
-          barrier::wait_cluster(empty, ring.parity ^ 1);
+      linear::for_each_k_tile(unit, [&](int k) {
+        const u32 full = shared.full + ring.stage * 8;
+        if (!first_round) barrier::wait(shared.empty + ring.stage * 8, ring.parity ^ 1);
         barrier::arrive_expect(full, rows * FP8_TILE + input_scale_bytes(rows));
         copy_input_tile(args, shared, token, rows, k, ring.stage, full);
         ring.advance();
-      }
+        if (ring.stage == 0) first_round = false;
+      });
     }
   }
 }
@@ -153,9 +157,20 @@ __forceinline__ void bring_input(const Fp8LinearArgs& args, const Work& work, co
 // sums += one tile: 64 weight rows of this warpgroup x TOKENS, 128 columns.
 __forceinline__ void multiply_tile(float (&sums)[TOKEN_BLOCKS][4], float (&part)[TOKEN_BLOCKS][4],
                                    const Shared& shared, const Ring& ring, int x_tile,
-                                   float weight_scale, int warp, int lane, u32 rank) {
-  const u32 a = shared.weights + ring.stage * FP8_TILE_BYTES + warp / 4 * (64 * FP8_TILE);
-  const u32 b = shared.inputs + x_tile * X_TILE_BYTES;
+                                   float weight_scale, int warp, int lane) {
+  const u64 a = wgmma::tile_descriptor(shared.weights + ring.stage * FP8_TILE_BYTES +
+                                       warp / 4 * (64 * FP8_TILE));
+  const u64 b = wgmma::tile_descriptor(shared.inputs + x_tile * X_TILE_BYTES);
+  float2 scale[TOKEN_BLOCKS];
+#pragma unroll
+  for (int j = 0; j < TOKEN_BLOCKS; ++j) {
+    scale[j] = ptx::load_shared(shared.input_scales + x_tile * TOKENS + j * 8 + lane % 4 * 2);
+    scale[j].x *= weight_scale;
+    scale[j].y *= weight_scale;
+    wgmma::hold(scale[j].x);  // computed here, not between the mma below
+    wgmma::hold(scale[j].y);
+  }
+  if constexpr (TAKE_TURNS) ptx::sync_threads(TURN + warp / 4, MATH_WARPS * 32);
 #pragma unroll
   for (int j = 0; j < TOKEN_BLOCKS; ++j)
 #pragma unroll
@@ -164,14 +179,9 @@ __forceinline__ void multiply_tile(float (&sums)[TOKEN_BLOCKS][4], float (&part)
   wgmma::fence();
 #pragma unroll
   for (int step = 0; step < FP8_TILE / 32; ++step)
-    wgmma::mma_e4m3<TOKENS>(part, wgmma::tile_descriptor(a + step * 32),
-                            wgmma::tile_descriptor(b + step * 32), step > 0);
+    wgmma::mma_e4m3<TOKENS>(part, a + step * wgmma::kStep32, b + step * wgmma::kStep32, step > 0);
   wgmma::commit();
-  float2 scale[TOKEN_BLOCKS];  // read while the tensor cores work
-#pragma unroll
-  for (int j = 0; j < TOKEN_BLOCKS; ++j)
-    scale[j] = *reinterpret_cast<const float2*>(shared.input_scales + x_tile * TOKENS + j * 8 +
-                                                lane % 4 * 2);
+  if constexpr (TAKE_TURNS) ptx::arrive_threads(TURN + 1 - warp / 4, MATH_WARPS * 32);
   wgmma::wait<0>();
 #pragma unroll
   for (int j = 0; j < TOKEN_BLOCKS; ++j)
@@ -187,11 +197,10 @@ __forceinline__ void multiply_tile(float (&sums)[TOKEN_BLOCKS][4], float (&part)
   }
 #pragma unroll
   for (int j = 0; j < TOKEN_BLOCKS; ++j) {
-    const float even = scale[j].x * weight_scale, odd = scale[j].y * weight_scale;
-    sums[j][0] = fmaf(part[j][0], even, sums[j][0]);
-    sums[j][1] = fmaf(part[j][1], odd, sums[j][1]);
-    sums[j][2] = fmaf(part[j][2], even, sums[j][2]);
-    sums[j][3] = fmaf(part[j][3], odd, sums[j][3]);
+    sums[j][0] = fmaf(part[j][0], scale[j].x, sums[j][0]);
+    sums[j][1] = fmaf(part[j][1], scale[j].y, sums[j][1]);
+    sums[j][2] = fmaf(part[j][2], scale[j].x, sums[j][2]);
+    sums[j][3] = fmaf(part[j][3], scale[j].y, sums[j][3]);
   }
 }
 
@@ -203,6 +212,8 @@ __forceinline__ void multiply(const Fp8LinearArgs& args, const Work& work, const
 #pragma unroll
     for (int e = 0; e < 4; ++e)
       part[j][e] = 0.0f;
+  // The first turn is warpgroup 0's; the last arrival of warpgroup 1 is never waited for.
+  if (TAKE_TURNS && warp >= 4) ptx::arrive_threads(TURN, MATH_WARPS * 32);
   Ring ring;
   linear::Unit unit = work.unit(work.first, rank);
   linear::Strip strip = linear::strip_at(args, unit.strip, work.k_tiles);
@@ -217,17 +228,18 @@ __forceinline__ void multiply(const Fp8LinearArgs& args, const Work& work, const
 #pragma unroll
       for (int e = 0; e < 4; ++e)
         sums[j][e] = 0.0f;
-    for (int k32 = unit.k_begin; k32 < unit.k_end; k32 += 32) {
-      const float upcoming = k32 + 32 < unit.k_end
-                                 ? linear::tile_scales(strip, k32 + 32, unit.k_end, lane)
+    for (int begin = unit.k_begin; begin < unit.k_end; begin += 32) {
+      const linear::Chunk chunk(unit, begin);
+      const float upcoming = begin + 32 < unit.k_end
+                                 ? linear::tile_scales(strip, begin + 32, unit.k_end, lane)
                                  : linear::tile_scales(next_strip, next.k_begin, next.k_end, lane);
-      const int k_end = min(k32 + 32, unit.k_end);
+      int k = chunk.first;
 #pragma unroll 1
-      for (int k = k32; k < k_end; ++k) {
-        const float weight_scale = __shfl_sync(0xffffffffu, scales, k - k32);
+      for (int i = 0; i < chunk.length; ++i, k = chunk.after(k)) {
+        const float weight_scale = __shfl_sync(0xffffffffu, scales, k - begin);
         barrier::wait(shared.full + ring.stage * 8, ring.parity);
         multiply_tile(sums, part, shared, ring, X_RESIDENT ? k - unit.k_begin : ring.stage,
-                      weight_scale, warp, lane, rank);
+                      weight_scale, warp, lane);
         ring.advance();
       }
       scales = upcoming;
@@ -254,12 +266,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const u32 rank = CLUSTER == 1 ? 0 : barrier::cluster_rank();
 
   if (warp == WEIGHT_WARP) {
-    if (lane < STAGES) {
-      barrier::init(shared.full + lane * 8, X_RESIDENT ? 1 : 2);
-      barrier::init(shared.empty + lane * 8, MATH_WARPS * CLUSTER);
+    if (lane == 0) {
+#pragma unroll
+      for (int stage = 0; stage < STAGES; ++stage) {
+        barrier::init(shared.full + stage * 8, X_RESIDENT ? 1 : 2);
+        barrier::init(shared.empty + stage * 8, MATH_WARPS * CLUSTER);
+      }
+      barrier::init(shared.input_full, 1);
+      barrier::publish_init();
     }
-    if (lane == 0) barrier::init(shared.input_full, 1);
-    barrier::publish_init();
     __syncwarp();
   }
   if (CLUSTER > 1) barrier::sync_cluster();

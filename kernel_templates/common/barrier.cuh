@@ -15,12 +15,14 @@ __forceinline__ void publish_init() {
 __forceinline__ void arrive(u32 barrier) {
   asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-// Arrives at the barrier at the same address in another block of the cluster.
+// Arrives at the barrier at the same address in another block of the cluster. Orders nothing but
+// this thread's earlier reads: who arrives here has only read. (With release at cluster scope the
+// compiler puts a fence of the whole GPU in front, about a microsecond.)
 __forceinline__ void arrive_remote(u32 barrier, u32 rank) {
   asm volatile(
       "{.reg .b32 remote;\n"
       "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];}" ::"r"(barrier),
+      "mbarrier.arrive.shared::cluster.b64 _, [remote];}" ::"r"(barrier),
       "r"(rank)
       : "memory");
 }
@@ -42,20 +44,6 @@ __forceinline__ void wait(u32 barrier, u32 parity) {
         : "memory");
   } while (done == 0);
 }
-// The same, for a barrier at which other blocks of the cluster arrive.
-__forceinline__ void wait_cluster(u32 barrier, u32 parity) {
-  u32 done;
-  do {
-    asm volatile(
-        "{.reg .pred p;\n"
-        "mbarrier.try_wait.parity.acquire.cluster.shared.b64 p, [%1], %2;\n"
-        "selp.u32 %0, 1, 0, p;}"
-        : "=r"(done)
-        : "r"(barrier), "r"(parity)
-        : "memory");
-  } while (done == 0);
-}
-
 // What ordinary stores of this thread wrote to shared memory becomes visible to the tensor cores
 // and the copy engine; needed before the barrier that tells them.
 __forceinline__ void publish_to_async_proxy() {
@@ -100,9 +88,11 @@ __forceinline__ u32 cluster_rank() {
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
-// All threads of all blocks of the cluster.
+// All threads of all blocks of the cluster. Orders no memory but what fences before it publish: a
+// release here would be a fence of the whole GPU.
 __forceinline__ void sync_cluster() {
-  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::
+                   : "memory");
 }
 
 }  // namespace ingot::kernels::barrier

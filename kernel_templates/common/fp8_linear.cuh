@@ -56,6 +56,28 @@ __forceinline__ Strip strip_at(const Fp8LinearArgs& args, int strip, int k_tiles
   return {s.weight + tile * FP8_TILE_BYTES, s.scale + tile, s.out + strip * FP8_TILE, s.out_stride};
 }
 
+// A unit's K tiles are visited in chunks of 32, each from another place on for each strip: blocks
+// that run side by side read the same input, and would all ask L2 for the same few lines of it at
+// the same moment. The order depends on the weight row alone, never on the token.
+struct Chunk {
+  int begin, length, first;  // K tiles begin .. begin + length - 1, starting with `first`
+
+  __forceinline__ Chunk(const Unit& unit, int at)
+      : begin(at), length(min(32, unit.k_end - at)), first(at + unit.strip % length) {}
+  __forceinline__ int after(int k) const { return k + 1 == begin + length ? begin : k + 1; }
+};
+
+// Calls visit(k) for the K tiles of a unit, in that order.
+template <class Visit>
+__forceinline__ void for_each_k_tile(const Unit& unit, Visit visit) {
+  for (int begin = unit.k_begin; begin < unit.k_end; begin += 32) {
+    const Chunk chunk(unit, begin);
+    int k = chunk.first;
+    for (int i = 0; i < chunk.length; ++i, k = chunk.after(k))
+      visit(k);
+  }
+}
+
 // Scales of up to 32 K tiles of a strip from `k` on, one per lane.
 __forceinline__ float tile_scales(const Strip& strip, int k, int k_end, int lane) {
   return k + lane < k_end ? fp8::ue8m0_value(ptx::load_byte(strip.scale + k + lane)) : 0.0f;

@@ -25,6 +25,14 @@ __forceinline__ u32 transpose_matrix(u32 fragment) {
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(fragment));
   return result;
 }
+// Two floats; volatile, so that the load stays where it is written.
+__forceinline__ float2 load_shared(const float* from) {
+  float2 value;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+               : "=f"(value.x), "=f"(value.y)
+               : "r"(shared_address(from)));
+  return value;
+}
 // Named barrier of `threads` threads of the block; id 0 is __syncthreads.
 __forceinline__ void sync_threads(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");

@@ -29,34 +29,59 @@ __forceinline__ void add(float (&sum)[4], uint4 words) {
   sum[3] += __uint_as_float(words.w);
 }
 
-// Sums one owned fragment in the order of the splits, hands it to `store` and cleans its slots.
-// `from`: this lane's slot of split 0. `words`: what earlier loads of the slots returned.
-template <int SPLIT_K, int COUNT>
-__forceinline__ void add_in_order(float (&sum)[4], uint4 (&words)[COUNT], int first, char* from,
-                                  int split, const float (&own)[4]) {
+// Loads `count` splits' words of this lane from `from` on, again and again all that are missing at
+// once: siblings finish at different times, and a word asked for too early costs a whole trip to
+// L2. `skip`: the split whose sums are in registers.
+template <int COUNT>
+__forceinline__ void await(uint4 (&words)[COUNT], const char* from, int count, int skip) {
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i)
+    if (i < count && i != skip) words[i] = ptx::load_relaxed(from + i * kFragmentBytes);
+  bool missing;
+  do {
+    missing = false;
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+      if (i < count && i != skip && incomplete(words[i])) {
+        words[i] = ptx::load_relaxed(from + i * kFragmentBytes);
+        missing = true;
+      }
+    }
+  } while (missing);
+}
+
+// sum += words of `count` splits, in their order; `own` takes the place of `skip`.
+template <int COUNT>
+__forceinline__ void add_in_order(float (&sum)[4], const uint4 (&words)[COUNT], int count, int skip,
+                                  const float (&own)[4]) {
 #pragma unroll
   for (int i = 0; i < COUNT; ++i) {
-    const int s = first + i;
-    if (s >= SPLIT_K) continue;
-    if (s == split) {
+    if (i >= count) continue;
+    if (i == skip) {
 #pragma unroll
       for (int e = 0; e < 4; ++e)
         sum[e] += own[e];
     } else {
-      while (incomplete(words[i]))
-        words[i] = ptx::load_relaxed(from + s * kFragmentBytes);
       add(sum, words[i]);
     }
   }
 }
 
-template <int SPLIT_K>
-__forceinline__ void clean(char* from, int split) {
-#pragma unroll
-  for (int s = 0; s < SPLIT_K; ++s)
-    if (s != split)
-      ptx::store_relaxed(from + s * kFragmentBytes,
+__forceinline__ void clean(char* from, int count, int skip) {
+  for (int i = 0; i < count; ++i)
+    if (i != skip)
+      ptx::store_relaxed(from + i * kFragmentBytes,
                          make_uint4(kNothing, kNothing, kNothing, kNothing));
+}
+
+// parts[j] with j known at run time only, without sending the array to memory.
+template <int TOKEN_BLOCKS>
+__forceinline__ void select(float (&own)[4], const float (&parts)[TOKEN_BLOCKS][4], int j) {
+#pragma unroll
+  for (int n = 0; n < TOKEN_BLOCKS; ++n)
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      own[e] = n == 0 || n == j ? parts[n][e] : own[e];
 }
 
 // Called by the 8 warps of a block with their fragments of one tile, `parts[j]` for token block j.
@@ -65,71 +90,86 @@ __forceinline__ void clean(char* from, int split) {
 template <int SPLIT_K, int TOKEN_BLOCKS, class Store>
 __forceinline__ void reduce(const float (&parts)[TOKEN_BLOCKS][4], void* workspace, int tile,
                             int blocks, int split, int warp, int lane, Store store) {
-  const auto slots = [&](int j) {  // this lane's slot of split 0
-    const i64 fragment = static_cast<i64>(tile) * TOKEN_BLOCKS * 8 + j * 8 + warp;
-    return static_cast<char*>(workspace) + fragment * SPLIT_K * kFragmentBytes + lane * 16;
-  };
   if constexpr (SPLIT_K == 1) {
 #pragma unroll
     for (int j = 0; j < TOKEN_BLOCKS; ++j)
       if (j < blocks) store(j, parts[j]);
-  } else if constexpr (SPLIT_K <= 8) {
-    // Block (j + warp) % SPLIT_K owns a fragment: of SPLIT_K neighbouring token blocks (a group)
-    // this block owns one of each warp. A batch of groups is loaded before the first is waited for.
-    constexpr int GROUPS = (TOKEN_BLOCKS + SPLIT_K - 1) / SPLIT_K, BATCH = 8 / SPLIT_K;
-    const int turn = (split + 8 * SPLIT_K - warp) % SPLIT_K;
+    return;
+  }
+  // Neighbouring token blocks go to different owners; with more splits than warps, so do all
+  // fragments of one token block and the next.
+  constexpr int STEP = SPLIT_K <= 8 ? 1 : 8;
+  const auto slots = [&](int j) {  // this lane's slot of split 0
+    const i64 fragment = static_cast<i64>(tile) * TOKEN_BLOCKS * 8 + j * 8 + warp;
+    return static_cast<char*>(workspace) + fragment * SPLIT_K * kFragmentBytes + lane * 16;
+  };
 #pragma unroll
-    for (int j = 0; j < TOKEN_BLOCKS; ++j)
-      if (j % SPLIT_K != turn && j < blocks) publish(slots(j) + split * kFragmentBytes, parts[j]);
+  for (int j = 0; j < TOKEN_BLOCKS; ++j)
+    if (j < blocks && (j * STEP + warp) % SPLIT_K != split)
+      publish(slots(j) + split * kFragmentBytes, parts[j]);
+
+  if constexpr (SPLIT_K <= 8) {
+    // Of SPLIT_K neighbouring token blocks (a group) this block owns one of each warp. A batch of
+    // groups is in flight at once.
+    constexpr int GROUPS = (TOKEN_BLOCKS + SPLIT_K - 1) / SPLIT_K;
+    constexpr int LOADS = TOKEN_BLOCKS > 8 ? 8 : 16;  // registers for four words each
+    constexpr int BATCH = LOADS / SPLIT_K < GROUPS ? LOADS / SPLIT_K : GROUPS;
+    const int turn = (split + 8 * SPLIT_K - warp) % SPLIT_K;
 #pragma unroll
     for (int first = 0; first < GROUPS; first += BATCH) {
       uint4 words[BATCH][SPLIT_K];
+      // All first loads before anything waits: one trip to L2 for the batch when siblings are done.
 #pragma unroll
       for (int i = 0; i < BATCH; ++i)
 #pragma unroll
-        for (int s = 0; s < SPLIT_K; ++s)
-          if (s != split && (first + i) * SPLIT_K + turn < blocks)
-            words[i][s] =
-                ptx::load_relaxed(slots((first + i) * SPLIT_K + turn) + s * kFragmentBytes);
+        for (int s = 0; s < SPLIT_K; ++s) {
+          const int j = (first + i) * SPLIT_K + turn;
+          if (j < blocks && s != split)
+            words[i][s] = ptx::load_relaxed(slots(j) + s * kFragmentBytes);
+        }
+      bool missing;
+      do {
+        missing = false;
+#pragma unroll
+        for (int i = 0; i < BATCH; ++i)
+#pragma unroll
+          for (int s = 0; s < SPLIT_K; ++s) {
+            const int j = (first + i) * SPLIT_K + turn;
+            if (j < blocks && s != split && incomplete(words[i][s])) {
+              words[i][s] = ptx::load_relaxed(slots(j) + s * kFragmentBytes);
+              missing = true;
+            }
+          }
+      } while (missing);
+      __syncwarp();
 #pragma unroll
       for (int i = 0; i < BATCH; ++i) {
-        const int group = (first + i) * SPLIT_K, j = group + turn;
+        const int j = (first + i) * SPLIT_K + turn;
         if (j >= blocks) continue;
         float own[4], sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-#pragma unroll
-        for (int n = 0; n < SPLIT_K; ++n)
-          if (group + n < TOKEN_BLOCKS && n == turn) {
-#pragma unroll
-            for (int e = 0; e < 4; ++e)
-              own[e] = parts[group + n][e];
-          }
-        add_in_order<SPLIT_K>(sum, words[i], 0, slots(j), split, own);
+        select(own, parts, j);
+        add_in_order(sum, words[i], SPLIT_K, split, own);
         store(j, sum);
-        clean<SPLIT_K>(slots(j), split);
+        clean(slots(j), SPLIT_K, split);
       }
     }
   } else {
-    // More blocks than a tile has warps: owners are spread over all of them.
-    constexpr int BATCH = 16;  // loads in flight
-#pragma unroll
-    for (int j = 0; j < TOKEN_BLOCKS; ++j)
-      if (j < blocks && (j * 8 + warp) % SPLIT_K != split)
-        publish(slots(j) + split * kFragmentBytes, parts[j]);
-#pragma unroll
-    for (int j = 0; j < TOKEN_BLOCKS; ++j) {
-      if (j >= blocks || (j * 8 + warp) % SPLIT_K != split) continue;
-      float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll 1
+    for (int j = 0; j < blocks; ++j) {
+      if ((j * STEP + warp) % SPLIT_K != split) continue;
+      constexpr int BATCH = 16;  // splits in flight at once
+      float own[4], sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+      select(own, parts, j);
 #pragma unroll
       for (int first = 0; first < SPLIT_K; first += BATCH) {
         uint4 words[BATCH];
-#pragma unroll
-        for (int i = 0; i < BATCH; ++i)
-          if (first + i < SPLIT_K && first + i != split)
-            words[i] = ptx::load_relaxed(slots(j) + (first + i) * kFragmentBytes);
-        add_in_order<SPLIT_K>(sum, words, first, slots(j), split, parts[j]);
+        const int count = SPLIT_K - first < BATCH ? SPLIT_K - first : BATCH;
+        await(words, slots(j) + first * kFragmentBytes, count, split - first);
+        __syncwarp();
+        add_in_order(sum, words, count, split - first, own);
       }
       store(j, sum);
-      clean<SPLIT_K>(slots(j), split);
+      clean(slots(j), SPLIT_K, split);
     }
   }
 }

@@ -9,11 +9,12 @@
 namespace ingot::kernels::wgmma {
 
 // Matrix descriptor of a tile of 128-byte rows, 8-row groups 1024 bytes apart, 128-byte swizzle.
-// `address` is a multiple of 1024 plus the offset of the 32-byte k-step.
+// `address` is a multiple of 1024. A k-step of 32 bytes further on is kStep32 more.
+constexpr u64 kStep32 = 32 >> 4;
 __forceinline__ u64 tile_descriptor(u32 address) {
   constexpr u64 kSwizzle128 = 1ull << 62, kGroupStride = (1024ull >> 4) << 32,
                 kUnusedStride = 1ull << 16;
-  return kSwizzle128 | kGroupStride | kUnusedStride | ((address & 0x3ffffu) >> 4);
+  return kSwizzle128 | kGroupStride | kUnusedStride | (address >> 4);
 }
 
 // Before the first mma that uses registers which other instructions have written.
