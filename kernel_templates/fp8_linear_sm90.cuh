@@ -133,8 +133,7 @@ __forceinline__ void bring_input(const Fp8LinearArgs& args, const Work& work, co
                              tiles * (rows * FP8_TILE + input_scale_bytes(rows)));
     __syncwarp();
     for (int i = lane; i < tiles; i += 32) {
-      const int tile = (i + unit.strip) % tiles;
-      copy_input_tile(args, shared, token, rows, unit.k_begin + tile, tile, shared.input_full);
+      copy_input_tile(args, shared, token, rows, unit.k_begin + i, i, shared.input_full);
     }
   } else if (lane == 0) {
     Ring ring;

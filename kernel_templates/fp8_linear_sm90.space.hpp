@@ -52,7 +52,7 @@ struct Fp8LinearSm90 {
     base.QUANTIZE = base.X_RESIDENT = problem.x_bf16;
     return Space<Params>(base)
         .axis(&Params::TOKENS, {8, 16, 32, 64, 128})
-        .axis(&Params::STAGES, {2, 3, 4, 5, 6, 8, 10, 12})
+        .axis(&Params::STAGES, {2, 3, 4, 5, 6, 8, 12})
         .axis(&Params::SPLIT_K, {1, 2, 3, 4, 5, 8, 11, 16, 32})
         .axis(&Params::CLUSTER, {1, 2})
         .axis(&Params::X_RESIDENT, {false, true})

@@ -32,7 +32,7 @@ struct Schedule {
   // @param rank  of the block in its cluster
   __forceinline__ Unit unit(int index, int rank) const {
     const int tile = index / SPLIT_K, split = index % SPLIT_K;
-    const int strip = tile / token_groups;
+    const int strip = token_groups == 1 ? tile : tile / token_groups;
     return {strip, (tile - strip * token_groups) * CLUSTER + rank, split,
             fp8_linear_split_begin(k_tiles, SPLIT_K, split),
             fp8_linear_split_begin(k_tiles, SPLIT_K, split + 1)};
@@ -63,7 +63,9 @@ struct Chunk {
   int begin, length, first;  // K tiles begin .. begin + length - 1, starting with `first`
 
   __forceinline__ Chunk(const Unit& unit, int at)
-      : begin(at), length(min(32, unit.k_end - at)), first(at + unit.strip % length) {}
+      : begin(at),
+        length(min(32, unit.k_end - at)),
+        first(at + (unit.strip * 13 % 32 * length) / 32) {}
   __forceinline__ int after(int k) const { return k + 1 == begin + length ? begin : k + 1; }
 };
 
