@@ -1,7 +1,6 @@
 #include "runtime/jit/compile_pool.hpp"
 
 #include <fmt/format.h>
-#include <signal.h>
 
 #include <algorithm>
 
@@ -96,7 +95,7 @@ std::optional<Result<CompiledKernel>> CompilePool::attempt(const CompileJob& job
       ++stats_.crashed;
     }
     give_back(std::nullopt);
-    if (end.signal == SIGKILL) return std::nullopt;
+    if (end.was_killed()) return std::nullopt;
     return tl::unexpected(crash_error(job, end, output));
   }
   auto reply = decode_reply(frame);

@@ -53,13 +53,21 @@ std::vector<jit::KernelRequest> requests_of(const PrewarmOptions& options,
                         .batch_buckets = options.batch_buckets,
                         .context_buckets = options.context_buckets};
   std::vector<jit::KernelRequest> requests;
+  std::set<std::string> seen;  // the defaults of several problems are often one kernel
+  const auto add = [&](const jit::Variant& variant, const std::string& arch, bool is_default) {
+    if (!seen.insert(arch + " " + jit::describe(variant)).second) return;
+    requests.push_back({.variant = variant, .arch = arch, .allow_spills = is_default});
+  };
   for (const std::string& arch : archs) {
     const auto limits = value_or_throw(cu::limits_of_arch(arch));
-    for (const auto& set : value_or_throw(kernel_requests(config, scope, limits))) {
-      const std::size_t wanted = options.all_candidates ? set.candidates.size() : 1;
-      for (std::size_t i = 0; i < std::min(wanted, set.candidates.size()); ++i) {
-        requests.push_back({.variant = set.candidates[i], .arch = arch, .allow_spills = i == 0});
-      }
+    const auto sets = value_or_throw(kernel_requests(config, scope, limits));
+    for (const auto& set : sets) {
+      if (!set.candidates.empty()) add(set.candidates.front(), arch, true);
+    }
+    if (!options.all_candidates) continue;
+    for (const auto& set : sets) {
+      for (const auto& variant : set.candidates)
+        add(variant, arch, false);
     }
   }
   return requests;

@@ -1,0 +1,17 @@
+#pragma once
+#include "common/types.cuh"
+
+namespace ingot::kernels {
+
+struct ActQuantArgs {
+  const bf16* x;    // [tokens, x_stride] bf16, 16-byte aligned
+  fp8_e4m3* codes;  // e4m3: TILED [cols / 128][rows][128] as fp8_linear's xq, else
+                    // [tokens, cols]
+  float* scale;     // powers of two: TILED [cols / 128, rows], else [tokens, cols / 128]
+  int tokens;
+  int cols;      // a multiple of 128
+  int x_stride;  // elements between tokens, a multiple of 8
+  int rows;      // TILED: rows of codes and scale, at least tokens
+};
+
+}  // namespace ingot::kernels

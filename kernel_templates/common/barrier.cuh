@@ -1,0 +1,98 @@
+#pragma once
+// mbarriers, bulk copies that complete on them, and clusters: sm_90 and later.
+#include "common/types.cuh"
+
+namespace ingot::kernels::barrier {
+
+// `arrivals` arrivals (and all bytes announced in them) complete a phase.
+__forceinline__ void init(u32 barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+// Makes initialised barriers visible to the copy engine and to the cluster.
+__forceinline__ void publish_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+__forceinline__ void arrive(u32 barrier) {
+  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+// Arrives at the barrier at the same address in another block of the cluster. Orders nothing but
+// this thread's earlier reads: who arrives here has only read. (With release at cluster scope the
+// compiler puts a fence of the whole GPU in front, about a microsecond.)
+__forceinline__ void arrive_remote(u32 barrier, u32 rank) {
+  asm volatile(
+      "{.reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [remote];}" ::"r"(barrier),
+      "r"(rank)
+      : "memory");
+}
+// Arrives and announces bytes that copies will complete.
+__forceinline__ void arrive_expect(u32 barrier, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+// Waits for the end of the phase of that parity. A fresh barrier has finished "phase -1", parity 1.
+__forceinline__ void wait(u32 barrier, u32 parity) {
+  u32 done;
+  do {
+    asm volatile(
+        "{.reg .pred p;\n"
+        "mbarrier.try_wait.parity.shared.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p;}"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+  } while (done == 0);
+}
+// What ordinary stores of this thread wrote to shared memory becomes visible to the tensor cores
+// and the copy engine; needed before the barrier that tells them.
+__forceinline__ void publish_to_async_proxy() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// L2 policies: a weight is read once per step, so it must not push out what is read again.
+__forceinline__ u64 evict_first_policy() {
+  u64 policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+// `bytes`: a multiple of 16; both addresses 16-byte aligned.
+__forceinline__ void copy_bulk(u32 to, const void* from, u32 bytes, u32 barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(to),
+      "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+__forceinline__ void copy_bulk(u32 to, const void* from, u32 bytes, u32 barrier, u64 policy) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+      " [%0], [%1], %2, [%3], %4;" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
+      : "memory");
+}
+// One read of global memory, written to the same address in every block of `ranks`, completing on
+// the barrier at the same address in each.
+__forceinline__ void copy_bulk_multicast(u32 to, const void* from, u32 bytes, u32 barrier,
+                                         u16 ranks, u64 policy) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
+      ".L2::cache_hint [%0], [%1], %2, [%3], %4, %5;" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier), "h"(ranks), "l"(policy)
+      : "memory");
+}
+
+__forceinline__ u32 cluster_rank() {
+  u32 rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+// All threads of all blocks of the cluster. Orders no memory but what fences before it publish: a
+// release here would be a fence of the whole GPU.
+__forceinline__ void sync_cluster() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::
+                   : "memory");
+}
+
+}  // namespace ingot::kernels::barrier

@@ -1,0 +1,82 @@
+#pragma once
+// One function per PTX instruction that the compiler has no name for. Shared-memory addresses are
+// 32-bit (shared_address), as the instructions take them.
+#include "common/types.cuh"
+
+namespace ingot::kernels::ptx {
+
+__forceinline__ u32 shared_address(const void* pointer) {
+  return static_cast<u32>(__cvta_generic_to_shared(pointer));
+}
+
+// ---- registers and shared memory
+
+// Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
+__forceinline__ void load_matrices(u32 (&r)[4], u32 address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+// Transposes an 8x8 matrix of 16-bit elements held as mma fragments hold it: lane 4r + c has
+// elements (r, 2c) and (r, 2c + 1), before and after.
+__forceinline__ u32 transpose_matrix(u32 fragment) {
+  u32 result;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(fragment));
+  return result;
+}
+// Two floats; volatile, so that the load stays where it is written.
+__forceinline__ float2 load_shared(const float* from) {
+  float2 value;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+               : "=f"(value.x), "=f"(value.y)
+               : "r"(shared_address(from)));
+  return value;
+}
+// Named barrier of `threads` threads of the block; id 0 is __syncthreads.
+__forceinline__ void sync_threads(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+// Counts towards sync_threads(id, threads) of other warps without waiting.
+__forceinline__ void arrive_threads(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// ---- asynchronous 16-byte copies (sm_80)
+
+__forceinline__ void copy16_async(u32 to, const void* from) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from)
+               : "memory");
+}
+__forceinline__ void commit_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+// Waits until at most PENDING of this thread's newest groups are still in flight.
+template <int PENDING>
+__forceinline__ void wait_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
+// ---- global memory past L1
+
+__forceinline__ void store_relaxed(void* to, uint4 value) {
+  asm volatile("st.relaxed.gpu.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(value.x),
+               "r"(value.y), "r"(value.z), "r"(value.w)
+               : "memory");
+}
+__forceinline__ uint4 load_relaxed(const void* from) {
+  uint4 value;
+  asm volatile("ld.relaxed.gpu.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(from)
+               : "memory");
+  return value;
+}
+// Read-only data; volatile so that the load stays where it is written, ahead of its use.
+__forceinline__ u32 load_byte(const void* from) {
+  u32 value;
+  asm volatile("ld.global.nc.u8 %0, [%1];" : "=r"(value) : "l"(from));
+  return value;
+}
+
+}  // namespace ingot::kernels::ptx

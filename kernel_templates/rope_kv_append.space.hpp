@@ -1,0 +1,75 @@
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "kernel_templates/rope_kv_append.args.h"
+#include "runtime/cuda/device_limits.hpp"
+#include "runtime/cuda/launch.hpp"
+#include "tuner/space.hpp"
+
+namespace ingot::kernels {
+
+struct RopeKvAppendParams {
+#define PARAM(type, name, value, doc) type name = value;
+#include "kernel_templates/rope_kv_append.params.def"
+#undef PARAM
+
+  template <class Visitor>
+  void for_each(Visitor&& visit) const {
+#define PARAM(type, name, value, doc) visit(#type, #name, name);
+#include "kernel_templates/rope_kv_append.params.def"
+#undef PARAM
+  }
+  bool operator==(const RopeKvAppendParams&) const = default;
+};
+
+struct RopeKvAppendProblem {
+  int tokens = 1;
+  bool normalize = false;  ///< the input is before kv_norm
+  // Layout of the pool.
+  int page_entries = 64;
+  int page_bytes = 37440;
+  int entry_stride = 576;
+  bool scales_beside = false;
+};
+
+/// The tail of the KV path, into the paged pool. Device code: rope_kv_append.cuh.
+struct RopeKvAppend {
+  static constexpr std::string_view kStem = "rope_kv_append";
+  using Params = RopeKvAppendParams;
+  using Problem = RopeKvAppendProblem;
+  using Args = RopeKvAppendArgs;
+
+  static bool runs_on(const cu::DeviceLimits& device) { return device.arch >= 80; }
+
+  static Space<Params> space(const Problem& problem, const cu::DeviceLimits&) {
+    Params base;
+    base.NORMALIZE = problem.normalize;
+    base.PAGE_ENTRIES = problem.page_entries;
+    base.PAGE_BYTES = problem.page_bytes;
+    base.ENTRY_STRIDE = problem.entry_stride;
+    base.SCALES_BESIDE = problem.scales_beside;
+    return Space<Params>(base).axis(&Params::WARPS, {1, 2, 4, 8});
+  }
+
+  static cu::LaunchShape launch_shape(const Problem& problem, const Params& c) {
+    return {.grid = {static_cast<unsigned>((problem.tokens + c.WARPS - 1) / c.WARPS)},
+            .block = {static_cast<unsigned>(32 * c.WARPS)},
+            .programmatic = true};
+  }
+
+  /// The layout of FlashMLA with pages of 64 and of 2 entries, and two with the scales beside.
+  static std::vector<Problem> sample_problems() {
+    std::vector<Problem> problems;
+    for (const bool normalize : {false, true}) {
+      problems.push_back({1, normalize, 64, 37440, 576, false});
+      problems.push_back({1, normalize, 2, 1728, 576, false});
+      problems.push_back({1, normalize, 64, 64 * 592, 592, true});
+      problems.push_back({1, normalize, 64, 64 * 584, 584, true});
+    }
+    return problems;
+  }
+};
+
+}  // namespace ingot::kernels
