@@ -62,9 +62,10 @@ struct Device {
     kernels::Fp8LinearArgs args{};
     const int rows = problem.strips() * 128;
     int row = 0;
+    std::size_t segments = 0;
     for (const int segment_rows : problem.rows) {
       if (segment_rows == 0) continue;
-      auto& segment = args.segments[args.segment_count++];
+      auto& segment = args.segments[segments++];
       segment = {.weight = weights.as<kernels::fp8_e4m3>() +
                            static_cast<std::size_t>(row) * static_cast<std::size_t>(problem.cols),
                  .scale = scales.as<kernels::ue8m0>() + row / 128 * problem.k_tiles(),
@@ -78,7 +79,6 @@ struct Device {
     args.x_scale = x_scales.as<float>();
     args.workspace = workspace.as<void>();
     args.tokens = problem.tokens;
-    args.cols = problem.cols;
     args.x_rows = (problem.tokens + 3) / 4 * 4;
     return args;
   }
@@ -173,11 +173,19 @@ TEST_CASE("FP8 linears of split and of clustered blocks repeat to the bit in a d
     kernels::Fp8LinearSm90Params params;
   };
   const Case cases[] = {
-      {{{256}, 1024, 5, false}, {.TOKENS = 8, .STAGES = 2, .SPLIT_K = 4}},
+      {{{256}, 1024, 5, false}, {.COLS = 1024, .TOKENS = 8, .STAGES = 2, .SPLIT_K = 4}},
       {{{256}, 2048, 5, true},
-       {.TOKENS = 8, .STAGES = 3, .SPLIT_K = 16, .X_RESIDENT = true, .QUANTIZE = true}},
-      {{{256}, 1024, 256, false}, {.TOKENS = 128, .STAGES = 3, .SPLIT_K = 2, .CLUSTER = 2}},
-      {{{256}, 512, 256, false}, {.TOKENS = 128, .STAGES = 3, .CLUSTER = 2, .X_RESIDENT = true}},
+       {.COLS = 2048,
+        .TOKENS = 8,
+        .STAGES = 3,
+        .SPLIT_K = 16,
+        .X_RESIDENT = true,
+        .QUANTIZE = true}},
+      {{{256}, 1024, 20, false},
+       {.COLS = 1024, .TOKENS = 32, .STAGES = 3, .SPLIT_K = 3, .CLUSTERED = true}},
+      {{{256}, 1152, 256, false},
+       {.COLS = 1152, .TOKENS = 128, .STAGES = 3, .SPLIT_K = 2, .CLUSTERED = true}},
+      {{{512}, 512, 250, false}, {.COLS = 512, .TOKENS = 128, .STAGES = 3, .X_RESIDENT = true}},
   };
   for (const Case& c : cases) {
     using Family = kernels::Fp8LinearSm90;
