@@ -222,16 +222,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       multiply_tile(sums, shared, at.stage, at.x_tile(), scales.at(at.k), warp, lane);
       at.advance(work);
     }
-    const int blocks = (work.rows + 7) / 8;
-    const auto store = [&](int j, const auto& owned, int stride) {
-      linear::store_fragments(strip, owned, work.token + j * 8, stride, args.tokens, warp * 16,
-                              lane);
+    const auto store = [&](int block, const auto& owned, int stride) {
+      linear::store_fragments(strip, owned, work.token + block * 8, stride, work.token + work.rows,
+                              warp * 16, lane);
     };
     if constexpr (SPLIT_K == 1)
       store(0, sums, 1);
     else
-      split_k::reduce<SPLIT_K>(sums, args.workspace, index * gridDim.y + blockIdx.y, blocks,
-                               work.split, warp, lane, store);
+      split_k::reduce<SPLIT_K, 1>(sums, args.workspace, index * gridDim.y + blockIdx.y,
+                                  (work.rows + 7) / 8, work.split, warp, lane, store);
     scales = upcoming;
     strip = next;
   }

@@ -79,9 +79,9 @@ struct Fp8Linear {
                  })
         .keep_if("tokens are not cut finer than needed",
                  [=](const Params& c) {
-                   // Where K is split, finer tiles make less to exchange.
-                   const bool small = problem.strips() * problem.k_tiles() <= 4 * device.sm_count;
-                   return c == base || (small ? 4 : 2) * c.TOKENS >= std::min(problem.tokens, 128);
+                   return c == base ||
+                          c.TOKENS >= std::min(problem.tokens, std::max(problem.tokens / 2, 16)) ||
+                          c.TOKENS == 64;
                  })
         .keep_if("many splits only of few tokens",
                  [](const Params& c) { return c.SPLIT_K * c.TOKENS <= 512; })

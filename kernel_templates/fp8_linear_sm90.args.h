@@ -4,10 +4,16 @@
 
 namespace ingot::kernels {
 
+// With so many tokens, tokens are the M of the mma and weight rows its N, otherwise the reverse.
+constexpr int FP8_LINEAR_SM90_TOKENS_AS_M = 64;
+
 // Where a cluster's blocks leave partial sums for each other: each of 8 warps owns of SPLIT_K
-// neighbouring blocks of 8 tokens one, and gets 512 bytes from each sibling.
+// neighbouring units one, and gets one from each sibling. A unit is 512 bytes, or 1024 where it is
+// a pair of fragments (tokens as M).
 constexpr int fp8_linear_sm90_exchange_bytes(int tile_tokens, int split_k) {
-  return 8 * ((tile_tokens / 8 + split_k - 1) / split_k) * (split_k - 1) * 512;
+  const bool pairs = tile_tokens >= FP8_LINEAR_SM90_TOKENS_AS_M;
+  const int units = pairs ? tile_tokens / 16 : tile_tokens / 8;
+  return 8 * ((units + split_k - 1) / split_k) * (split_k - 1) * (pairs ? 1024 : 512);
 }
 
 // Dynamic shared memory: a ring of weight tiles, with the matching input tiles unless the block

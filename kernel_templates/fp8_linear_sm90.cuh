@@ -6,10 +6,12 @@
 //   per block; else none smem fp8_linear_sm90_smem_bytes(...), dynamic   programmatic dependent
 //   launch: yes
 //
-// Operands are swapped: weight rows are M (64 per warpgroup), tokens are N, so few tokens cost
-// little and one structure serves 1 to 256 of them. At few tokens this is a weight stream and
-// everything below serves to keep copies in flight; at 128 tokens per tile it is bound by the
-// tensor cores, so each warpgroup has the next tile's mma in flight while it scales one.
+// Up to 32 tokens, operands are swapped: weight rows are M (64 per warpgroup), tokens are N, so few
+// tokens cost little; this is a weight stream, and everything below serves to keep copies in
+// flight. From 64 tokens on, tokens are M and weight rows N: a thread then needs two input scales
+// per tile instead of one per four products, and the scaling, which slows down while the tensor
+// cores use the registers, is what bounds 128 tokens. A warpgroup has DEPTH tiles started, so that
+// the tensor cores have work meanwhile.
 //
 // A tile is 128 weight rows x 128 columns. A block keeps its token tile and its split of K and
 // walks over strips of 128 rows. Warps 0-7 multiply, warp 8 streams weights, warp 9 brings the
@@ -18,8 +20,9 @@
 // accumulation keeps about 14 bits, so partial sums of one tile (128 columns) are added to fp32
 // registers, which is also where the scales come in.
 //
-// NaN or infinity in a token stays in that token's output: tokens are columns of the mma and meet
-// nowhere. Columns of tokens past the end hold whatever was in shared memory; they are not stored.
+// NaN or infinity in a token stays in that token's output: tokens are columns or rows of the mma
+// and meet nowhere. Results of tokens past the end hold whatever was in shared memory; they are not
+// stored.
 #include "common/barrier.cuh"
 #include "common/fp8.cuh"
 #include "common/fp8_linear.cuh"
@@ -40,17 +43,25 @@ static_assert(TOKENS == 8 || TOKENS == 16 || TOKENS == 32 || TOKENS == 64 || TOK
               "TOKENS is the N of the mma");
 static_assert(X_RESIDENT || !QUANTIZE, "what is quantised here stays in shared memory");
 static_assert(STAGES >= 2 && SPLIT_K >= 1, "a ring has two stages at least");
+static_assert(DEPTH == 1 || DEPTH == 2 || DEPTH == 4, "tiles are taken in ones, twos or fours");
+static_assert(DEPTH <= STAGES, "started tiles lie in the ring");
 static_assert(!CLUSTERED || (SPLIT_K > 1 && SPLIT_K <= 8), "a portable cluster has 2 to 8 blocks");
 
 constexpr int MATH_WARPS = 8, WEIGHT_WARP = 8, INPUT_WARP = 9, THREADS = 384;
-constexpr int TOKEN_BLOCKS = TOKENS / 8;
 constexpr int X_TILE_BYTES = TOKENS * FP8_TILE;
+constexpr bool TOKENS_AS_M = TOKENS >= FP8_LINEAR_SM90_TOKENS_AS_M;
+// The mma's N: tokens, or the weight lines of a warpgroup: all 128 when each has 64 tokens of its
+// own, else half of them.
+constexpr int MMA_N = TOKENS;                // 128 lines with 128 tokens, 64 with 64
+constexpr int BLOCKS = MMA_N / 8;            // fragments of 16 x 8 per warp
+constexpr int VECTOR = TOKENS_AS_M ? 2 : 1;  // fragments of a unit of exchange
+constexpr bool BULK_EXCHANGE = TOKENS >= 32;
 // Many tokens need more than the 168 registers that 12 warps can have each.
 constexpr bool MOVE_REGISTERS = TOKENS >= 64;
-constexpr int READY = 1, QUANTIZED = 2;  // named barriers
+constexpr int READY = 1, QUANTIZED = 2, RING_IDLE = 3;  // named barriers
 
 using Work = linear::Work<COLS, TOKENS, SPLIT_K>;
-using Sums = float[TOKEN_BLOCKS][4];
+using Sums = float[BLOCKS][4];
 
 // Offsets in shared memory.
 constexpr int X_TILES = X_RESIDENT ? Work::MOST_TILES : STAGES;
@@ -66,6 +77,9 @@ static_assert(EXCHANGED + MATH_WARPS * 8 == fp8_linear_sm90_smem_bytes(TOKENS, S
                                                                        CLUSTERED ? SPLIT_K : 1),
               "host and device agree on the shared memory");
 
+static_assert(!CLUSTERED || !BULK_EXCHANGE || STAGES * FP8_TILE_BYTES >= TOKENS * 512,
+              "partial sums are staged in the ring");
+
 // Position in the ring: a stage and the parity of its current round.
 struct Ring {
   int stage = 0;
@@ -76,31 +90,40 @@ struct Ring {
 };
 
 // Calls visit(ring, strip, k) for each tile of the block's work, in order, once its stage is free.
-template <class Visit>
-__forceinline__ void for_each_stage(const Work& work, u32 shared, Visit visit) {
+// `enter(strip)` is called before a strip's first tile.
+template <class Enter, class Visit>
+__forceinline__ void for_each_stage(const Work& work, u32 shared, Enter enter, Visit visit) {
   Ring ring;
   bool first_round = true;  // nobody has to free these stages
   for (int strip = work.first_strip; strip < work.strips; strip += work.step) {
+    enter(strip);
     int k = linear::first_tile(strip, work.tiles);
+#pragma unroll 1
     for (int i = 0; i < work.tiles; ++i, k = linear::next_tile(k, work.tiles)) {
       if (!first_round) barrier::wait(shared + EMPTY + ring.stage * 8, ring.parity ^ 1);
-      visit(ring, strip, k);
+      visit(ring, k);
       ring.advance();
       if (ring.stage == 0) first_round = false;
     }
+    if (CLUSTERED) break;  // has one strip
   }
 }
 
 // One lane.
 __forceinline__ void stream_weights(const Fp8LinearArgs& args, const Work& work, u32 shared) {
   const u64 policy = barrier::evict_first_policy();
-  for_each_stage(work, shared, [&](const Ring& ring, int strip, int k) {
-    const u32 full = shared + FULL + ring.stage * 8;
-    const fp8_e4m3* from =
-        linear::strip_at<Work::K_TILES>(args, strip).tiles + (work.k_begin + k) * FP8_TILE_BYTES;
-    barrier::arrive_expect(full, FP8_TILE_BYTES);
-    barrier::copy_bulk(shared + ring.stage * FP8_TILE_BYTES, from, FP8_TILE_BYTES, full, policy);
-  });
+  const fp8_e4m3* tiles = nullptr;
+  for_each_stage(
+      work, shared,
+      [&](int strip) {
+        tiles = linear::strip_at<Work::K_TILES>(args, strip).tiles + work.k_begin * FP8_TILE_BYTES;
+      },
+      [&](const Ring& ring, int k) {
+        const u32 full = shared + FULL + ring.stage * 8;
+        barrier::arrive_expect(full, FP8_TILE_BYTES);
+        barrier::copy_bulk(shared + ring.stage * FP8_TILE_BYTES, tiles + k * FP8_TILE_BYTES,
+                           FP8_TILE_BYTES, full, policy);
+      });
 }
 
 // Copies the quantised input of one K tile: rows * 128 + input_scale_bytes(rows) bytes.
@@ -126,11 +149,13 @@ __forceinline__ void bring_input(const Fp8LinearArgs& args, const Work& work, u3
     for (int i = lane; i < work.tiles; i += 32)
       copy_input_tile(args, work, shared, i, i, shared + INPUT_FULL);
   } else if (lane == 0) {
-    for_each_stage(work, shared, [&](const Ring& ring, int, int k) {
-      const u32 full = shared + FULL + ring.stage * 8;
-      barrier::arrive_expect(full, tile_bytes);
-      copy_input_tile(args, work, shared, k, ring.stage, full);
-    });
+    for_each_stage(
+        work, shared, [](int) {},
+        [&](const Ring& ring, int k) {
+          const u32 full = shared + FULL + ring.stage * 8;
+          barrier::arrive_expect(full, tile_bytes);
+          copy_input_tile(args, work, shared, k, ring.stage, full);
+        });
   }
 }
 
@@ -156,41 +181,63 @@ struct Cursor {
   }
 };
 
-// Starts part = one tile: 64 weight rows of this warpgroup x TOKENS, 128 columns.
+// Starts part = one tile, 128 columns: this warpgroup's 64 weight rows x all tokens, or its 64
+// tokens x 128 weight rows (128 tokens), or all 64 tokens x its 64 weight rows.
 __forceinline__ void start_tile(Sums& part, u32 shared, const Cursor& at, int warp) {
   barrier::wait(shared + FULL + at.ring.stage * 8, at.ring.parity);
-  const u64 a =
-      wgmma::tile_descriptor(shared + at.ring.stage * FP8_TILE_BYTES + warp / 4 * (64 * FP8_TILE));
-  const u64 b = wgmma::tile_descriptor(shared + INPUTS + at.x_tile() * X_TILE_BYTES);
+  const u32 second_half = warp / 4 * (64 * FP8_TILE);
+  const u64 weights = wgmma::tile_descriptor(shared + at.ring.stage * FP8_TILE_BYTES +
+                                             (TOKENS == 128 ? 0 : second_half));
+  const u64 inputs = wgmma::tile_descriptor(shared + INPUTS + at.x_tile() * X_TILE_BYTES +
+                                            (TOKENS == 128 ? second_half : 0));
+  const u64 a = TOKENS_AS_M ? inputs : weights, b = TOKENS_AS_M ? weights : inputs;
 #pragma unroll
-  for (int j = 0; j < TOKEN_BLOCKS; ++j)
+  for (int j = 0; j < BLOCKS; ++j)
 #pragma unroll
     for (int e = 0; e < 4; ++e)
       wgmma::hold(part[j][e]);
   wgmma::fence();
 #pragma unroll
   for (int step = 0; step < FP8_TILE / 32; ++step)
-    wgmma::mma_e4m3<TOKENS>(part, a + step * wgmma::kStep32, b + step * wgmma::kStep32, step > 0);
+    wgmma::mma_e4m3<MMA_N>(part, a + step * wgmma::kStep32, b + step * wgmma::kStep32, step > 0);
   wgmma::commit();
+}
+
+// First token of a warp's fragments in the tile, where tokens are M.
+__forceinline__ int warp_token(int warp) {
+  return (TOKENS == 128 ? warp : warp % 4) * 16;
 }
 
 // sums += part, scaled; the tile's stage is free afterwards.
 __forceinline__ void scale_tile(Sums& sums, Sums& part, u32 shared, const Cursor& at,
-                                float weight_scale, int lane) {
+                                float weight_scale, int warp, int lane) {
 #pragma unroll
-  for (int j = 0; j < TOKEN_BLOCKS; ++j)
+  for (int j = 0; j < BLOCKS; ++j)
 #pragma unroll
     for (int e = 0; e < 4; ++e)
       wgmma::hold(part[j][e]);
-  const u32 scales = shared + INPUT_SCALES + at.x_tile() * TOKENS * 4 + lane % 4 * 8;
+  const u32 scales = shared + INPUT_SCALES + at.x_tile() * TOKENS * 4;
+  if constexpr (TOKENS_AS_M) {
+    const u32 mine = scales + (warp_token(warp) + lane / 4) * 4;
+    const float first = ptx::load_shared_float(mine) * weight_scale;
+    const float second = ptx::load_shared_float(mine + 8 * 4) * weight_scale;
 #pragma unroll
-  for (int j = 0; j < TOKEN_BLOCKS; ++j) {
-    const float2 scale = ptx::load_shared(scales + j * 32);
-    const float even = scale.x * weight_scale, odd = scale.y * weight_scale;
-    sums[j][0] = fmaf(part[j][0], even, sums[j][0]);
-    sums[j][1] = fmaf(part[j][1], odd, sums[j][1]);
-    sums[j][2] = fmaf(part[j][2], even, sums[j][2]);
-    sums[j][3] = fmaf(part[j][3], odd, sums[j][3]);
+    for (int j = 0; j < BLOCKS; ++j) {
+      sums[j][0] = fmaf(part[j][0], first, sums[j][0]);
+      sums[j][1] = fmaf(part[j][1], first, sums[j][1]);
+      sums[j][2] = fmaf(part[j][2], second, sums[j][2]);
+      sums[j][3] = fmaf(part[j][3], second, sums[j][3]);
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < BLOCKS; ++j) {
+      const float2 scale = ptx::load_shared(scales + j * 32 + lane % 4 * 8);
+      const float even = scale.x * weight_scale, odd = scale.y * weight_scale;
+      sums[j][0] = fmaf(part[j][0], even, sums[j][0]);
+      sums[j][1] = fmaf(part[j][1], odd, sums[j][1]);
+      sums[j][2] = fmaf(part[j][2], even, sums[j][2]);
+      sums[j][3] = fmaf(part[j][3], odd, sums[j][3]);
+    }
   }
   __syncwarp();
   if (lane == 0) barrier::arrive(shared + EMPTY + at.ring.stage * 8);
@@ -200,33 +247,48 @@ __forceinline__ void scale_tile(Sums& sums, Sums& part, u32 shared, const Cursor
 __forceinline__ void finish_strip(const Fp8LinearArgs& args, const Work& work, Sums& sums,
                                   const linear::Strip& strip, int index, u32 shared, int warp,
                                   int lane) {
-  const int blocks = (work.rows + 7) / 8;
-  const auto store = [&](int j, const auto& owned, int stride) {
-    linear::store_fragments(strip, owned, work.token + j * 8, stride, args.tokens, warp * 16, lane);
+  const int units = TOKENS_AS_M ? BLOCKS / VECTOR : static_cast<u32>(work.rows + 7) / 8;
+  const int end = work.token + work.rows;
+  const auto store = [&](int unit, const auto& owned, int stride) {
+    if constexpr (TOKENS_AS_M)
+      linear::store_token_fragments(strip, owned, work.token + warp_token(warp), end,
+                                    (TOKENS == 128 ? 0 : warp / 4 * 64) + unit * 16, stride,
+                                    static_cast<u32>(units - unit + stride - 1) / stride, lane);
+    else
+      linear::store_fragments(strip, owned, work.token + unit * 8, stride, end, warp * 16, lane);
   };
   if constexpr (SPLIT_K == 1) {
-    constexpr int BATCH = TOKEN_BLOCKS < 4 ? TOKEN_BLOCKS : 4;
+    constexpr int BATCH = BLOCKS < 4 ? BLOCKS : 4;
 #pragma unroll
-    for (int j = 0; j < TOKEN_BLOCKS; j += BATCH)
-      if (j < blocks) store(j, reinterpret_cast<const float(&)[BATCH][4]>(sums[j]), 1);
+    for (int j = 0; j < BLOCKS; j += BATCH)
+      if (j / VECTOR < units)
+        store(j / VECTOR, reinterpret_cast<const float(&)[BATCH][4]>(sums[j]), 1);
   } else if constexpr (CLUSTERED) {
+    if (BULK_EXCHANGE) ptx::sync_threads(RING_IDLE, MATH_WARPS * 32);
     barrier::wait_cluster();  // the siblings have set up their barriers, long ago
-    split_k::reduce_in_cluster<SPLIT_K>(sums, shared + EXCHANGE, shared + EXCHANGED + warp * 8,
-                                        blocks, work.split, warp, lane, store);
+    split_k::reduce_in_cluster<SPLIT_K, VECTOR>(
+        sums, shared + EXCHANGE, shared + EXCHANGED + warp * 8, BULK_EXCHANGE ? shared : 0, units,
+        work.split, warp, lane, store);
+    if (BULK_EXCHANGE) {  // nobody's staging goes before all have what they waited for
+      barrier::arrive_cluster();
+      barrier::wait_cluster();
+    }
   } else {
-    split_k::reduce<SPLIT_K>(sums, args.workspace, index * gridDim.y + blockIdx.y, blocks,
-                             work.split, warp, lane, store);
+    split_k::reduce<SPLIT_K, VECTOR>(sums, args.workspace, index * gridDim.y + blockIdx.y, units,
+                                     work.split, warp, lane, store);
   }
 }
 
 __forceinline__ void multiply(const Fp8LinearArgs& args, const Work& work, u32 shared, int warp,
                               int lane) {
-  Sums sums, part[2];
+  Sums sums, part[DEPTH];
 #pragma unroll
-  for (int j = 0; j < TOKEN_BLOCKS; ++j)
+  for (int d = 0; d < DEPTH; ++d)
 #pragma unroll
-    for (int e = 0; e < 4; ++e)
-      part[0][j][e] = part[1][j][e] = 0.0f;
+    for (int j = 0; j < BLOCKS; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        part[d][j][e] = 0.0f;
   linear::Strip strip = linear::strip_at<Work::K_TILES>(args, work.first_strip);
   linear::TileScales<Work::MOST_TILES> scales, upcoming;
   scales.load(strip.scale + work.k_begin, work.tiles, lane);
@@ -234,37 +296,46 @@ __forceinline__ void multiply(const Fp8LinearArgs& args, const Work& work, u32 s
 
   Cursor started(work), finished(work);
   for (int index = work.first_strip; index < work.strips; index += work.step) {
-    // The next strip's scales are asked for while this strip is multiplied.
-    const linear::Strip next =
-        linear::strip_at<Work::K_TILES>(args, min(index + work.step, work.strips - 1));
-    upcoming.load(next.scale + work.k_begin, work.tiles, lane);
+    linear::Strip next;
+    if constexpr (!CLUSTERED) {
+      // The next strip's scales are asked for while this strip is multiplied.
+      next = linear::strip_at<Work::K_TILES>(args, min(index + work.step, work.strips - 1));
+      upcoming.load(next.scale + work.k_begin, work.tiles, lane);
+    }
 #pragma unroll
-    for (int j = 0; j < TOKEN_BLOCKS; ++j)
+    for (int j = 0; j < BLOCKS; ++j)
 #pragma unroll
       for (int e = 0; e < 4; ++e)
         sums[j][e] = 0.0f;
-    const auto start = [&](Sums& into, bool advance) {
-      start_tile(into, shared, started, warp);
-      if (advance) started.advance(work);
-    };
     const auto finish = [&](Sums& from) {
-      scale_tile(sums, from, shared, finished, scales.at(finished.k), lane);
+      scale_tile(sums, from, shared, finished, scales.at(finished.k), warp, lane);
       finished.advance(work);
     };
 #pragma unroll 1
-    for (int tile = 0; tile < work.tiles; tile += 2) {
-      // Two tiles are started before the first is scaled, so that the tensor cores have work
-      // meanwhile. The second of an odd last pair is the last tile once more, for nobody: a branch
-      // around an mma would make the compiler wait for every one of them.
-      start(part[0], tile + 1 < work.tiles);
-      start(part[1], tile + 2 < work.tiles);
-      wgmma::wait<1>();
+    for (int tile = 0; tile < work.tiles; tile += DEPTH) {
+      // What is left of an odd last group is the last tile once more, for nobody: a branch around
+      // an mma would make the compiler wait for every one of them.
+#pragma unroll
+      for (int d = 0; d < DEPTH; ++d) {
+        start_tile(part[d], shared, started, warp);
+        if (tile + d + 1 < work.tiles) started.advance(work);
+      }
+      wgmma::wait<DEPTH - 1>();
       finish(part[0]);
-      wgmma::wait<0>();
-      if (tile + 1 < work.tiles) finish(part[1]);
+      if constexpr (DEPTH > 1) {
+        wgmma::wait<(DEPTH > 1 ? DEPTH - 2 : 0)>();
+        if (tile + 1 < work.tiles) finish(part[1]);
+      }
+      if constexpr (DEPTH > 2) {
+        wgmma::wait<1>();
+        if (tile + 2 < work.tiles) finish(part[2]);
+        wgmma::wait<0>();
+        if (tile + 3 < work.tiles) finish(part[3]);
+      }
     }
     started = finished;
     finish_strip(args, work, sums, strip, index, shared, warp, lane);
+    if constexpr (CLUSTERED) break;  // has one strip
     scales = upcoming;
     strip = next;
   }
@@ -314,7 +385,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     if (CLUSTERED && lane == 0)
       barrier::arrive_expect(
           shared + EXCHANGED + warp * 8,
-          split_k::cluster_bytes<SPLIT_K>((work.rows + 7) / 8, work.split, warp));
+          split_k::cluster_bytes<SPLIT_K, VECTOR>(
+              TOKENS_AS_M ? BLOCKS / VECTOR : static_cast<u32>(work.rows + 7) / 8, work.split,
+              warp));
     wait_for_predecessor();
     if (QUANTIZE) {
       linear::quantize_input<TOKENS>(

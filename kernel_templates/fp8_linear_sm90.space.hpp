@@ -50,8 +50,9 @@ struct Fp8LinearSm90 {
     base.QUANTIZE = base.X_RESIDENT = problem.x_bf16;
     return Space<Params>(base)
         .axis(&Params::TOKENS, {8, 16, 32, 64, 128})
-        .axis(&Params::STAGES, {2, 3, 4, 5, 6, 8, 12})
-        .axis(&Params::SPLIT_K, {1, 2, 3, 4, 8, 16})
+        .axis(&Params::STAGES, {2, 4, 5, 6, 8, 12})
+        .axis(&Params::DEPTH, {1, 2, 4})
+        .axis(&Params::SPLIT_K, {1, 2, 3, 4, 8})
         .axis(&Params::CLUSTERED, {false, true})
         .axis(&Params::X_RESIDENT, {false, true})
         .keep_if("the input is quantised where it arrives as bf16",
@@ -65,6 +66,12 @@ struct Fp8LinearSm90 {
                  [=](const Params& c) {
                    return c.SPLIT_K == 1 ||
                           block_count(grid(problem, c, device)) <= device.sm_count;
+                 })
+        .keep_if("started tiles lie in the ring",
+                 [](const Params& c) { return c.DEPTH <= c.STAGES; })
+        .keep_if("a cluster has room for what it exchanges",
+                 [](const Params& c) {
+                   return !c.CLUSTERED || c.STAGES * FP8_TILE_BYTES >= c.TOKENS * 512;
                  })
         .keep_if("a cluster has 2 to 8 blocks",
                  [](const Params& c) { return !c.CLUSTERED || (c.SPLIT_K > 1 && c.SPLIT_K <= 8); })
@@ -82,10 +89,20 @@ struct Fp8LinearSm90 {
                  [=](const Params& c) {
                    // Where K is split, finer tiles make less to exchange.
                    const bool small = problem.strips() * problem.k_tiles() <= 4 * device.sm_count;
-                   return c == base || (small ? 4 : 2) * c.TOKENS >= std::min(problem.tokens, 128);
+                   const int finest = small ? problem.tokens / 4 : problem.tokens / 2;
+                   return c == base || c.TOKENS >= std::min(problem.tokens, std::max(finest, 16));
                  })
+        .keep_if("five stages only of large tiles",
+                 [=](const Params& c) { return c.STAGES != 5 || c.TOKENS == 128; })
         .keep_if("many splits only of few tokens",
                  [](const Params& c) { return c.SPLIT_K * c.TOKENS <= 512; })
+        .keep_if("few tokens start one tile or four, many two",
+                 [=](const Params& c) {
+                   if (c == base || c.DEPTH == 2) return true;
+                   const int tiles = block_tiles(problem, c, device);
+                   if (c.TOKENS > 16) return false;
+                   return c.DEPTH == 1 ? tiles > 4 : c.STAGES >= std::min(tiles, 8);
+                 })
         .keep_if("the ring is not longer than a block's work",
                  [=](const Params& c) {
                    return c == base || c.STAGES < block_tiles(problem, c, device) + 2;
@@ -97,10 +114,11 @@ struct Fp8LinearSm90 {
                    return c == base || c.STAGES >= block_tiles(problem, c, device) ||
                           smem_bytes(problem, longer) > device.smem_per_block_bytes;
                  })
-        .keep_if("the input is kept where a block needs it again",
+        .keep_if("the input is kept where many blocks need all of it again",
                  [=](const Params& c) {
                    return c == base || !c.X_RESIDENT || c.QUANTIZE ||
-                          static_cast<int>(grid(problem, c, device).z) < problem.strips();
+                          (c.TOKENS == 128 &&
+                           static_cast<int>(grid(problem, c, device).z) < problem.strips());
                  })
         .keep_if("most of the card has work", [=](const Params& c) {
           return c == base || 5 * block_count(grid(problem, c, device)) > device.sm_count;

@@ -74,6 +74,19 @@ __forceinline__ void store_remote(u32 to, uint4 value, u32 barrier, u32 rank) {
       : "memory");
 }
 
+// Copies `bytes` of shared memory to the shared address `to` of another block of the cluster; they
+// complete on the barrier at `barrier` there.
+__forceinline__ void copy_remote(u32 to, u32 from, u32 bytes, u32 barrier, u32 rank) {
+  asm volatile(
+      "{.reg .b32 remote, remote_barrier;\n"
+      "mapa.shared::cluster.u32 remote, %0, %4;\n"
+      "mapa.shared::cluster.u32 remote_barrier, %3, %4;\n"
+      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes"
+      " [remote], [%1], %2, [remote_barrier];}" ::"r"(to),
+      "r"(from), "r"(bytes), "r"(barrier), "r"(rank)
+      : "memory");
+}
+
 // The cluster's own barrier, in two halves: all threads of all its blocks that have not left
 // arrive. Orders no memory but what fences before it publish: a release here would be a fence of
 // the whole GPU, about a microsecond.

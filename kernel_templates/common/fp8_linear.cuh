@@ -8,6 +8,10 @@
 
 namespace ingot::kernels::linear {
 
+__forceinline__ int strips_of(const Fp8LinearSegment& segment) {
+  return static_cast<u32>(segment.rows) / FP8_TILE;
+}
+
 // What one block works on: a tile of tokens and a range of K tiles, for every `step`th strip of 128
 // weight rows. Grid (SPLIT_K, token tiles, blocks that share the strips): splits of a tile are
 // neighbours, so that they run at the same time, then its token tiles, so that a strip's weights
@@ -22,23 +26,28 @@ struct Work {
   int first_strip, strips, step;
 
   __forceinline__ explicit Work(const Fp8LinearArgs& args) {
-    split = SPLIT_K == 1 ? 0 : blockIdx.x;
-    token = blockIdx.y * TOKENS;
+    split = SPLIT_K == 1 ? 0 : static_cast<int>(blockIdx.x);
+    token = static_cast<int>(blockIdx.y) * TOKENS;
     rows = min(TOKENS, args.tokens - token);
-    k_begin = fp8_linear_split_begin(K_TILES, SPLIT_K, split);
-    tiles = fp8_linear_split_begin(K_TILES, SPLIT_K, split + 1) - k_begin;
-    first_strip = blockIdx.z;
-    step = gridDim.z;
-    strips = (args.segments[0].rows + args.segments[1].rows + args.segments[2].rows) / FP8_TILE;
+    if constexpr (K_TILES % SPLIT_K == 0) {
+      k_begin = split * (K_TILES / SPLIT_K);
+      tiles = K_TILES / SPLIT_K;
+    } else {
+      k_begin = fp8_linear_split_begin(K_TILES, SPLIT_K, split);
+      tiles = fp8_linear_split_begin(K_TILES, SPLIT_K, split + 1) - k_begin;
+    }
+    first_strip = static_cast<int>(blockIdx.z);
+    step = static_cast<int>(gridDim.z);
+    strips =
+        strips_of(args.segments[0]) + strips_of(args.segments[1]) + strips_of(args.segments[2]);
   }
-  __forceinline__ int rounds() const { return (strips - first_strip + step - 1) / step; }
 };
 
 // A strip's K tiles are visited in a circle, from another place on for each strip: blocks that run
 // side by side read the same input, and would all ask L2 for the same few lines of it at the same
 // moment. The order depends on the weight row alone, never on the token. `k` counts from k_begin.
 __forceinline__ int first_tile(int strip, int tiles) {
-  return (strip * 13 % 32 * tiles) / 32;
+  return static_cast<u32>(strip) * 13u % 32u * static_cast<u32>(tiles) / 32u;
 }
 __forceinline__ int next_tile(int k, int tiles) {
   return k + 1 == tiles ? 0 : k + 1;
@@ -54,8 +63,8 @@ struct Strip {
 
 template <int K_TILES>
 __forceinline__ Strip strip_at(const Fp8LinearArgs& args, int strip) {
-  const int first = args.segments[0].rows / FP8_TILE;
-  const int second = first + args.segments[1].rows / FP8_TILE;
+  const int first = strips_of(args.segments[0]);
+  const int second = first + strips_of(args.segments[1]);
   // No array of arguments indexed at run time: a selection is faster than its load.
   const Fp8LinearSegment &a = args.segments[0], &b = args.segments[1], &c = args.segments[2];
   const bool in_a = strip < first, in_b = strip < second;
@@ -136,10 +145,11 @@ __forceinline__ void quantize_input(const bf16* x, i64 row_stride, int rows, int
 
 // Stores a warp's fragments (16 weight lines x 8 tokens each) as bf16; called by whole warps.
 // @param token  the first fragment's first token; the next fragment's is 8 * stride further on
+// @param end    the first token past this block's tile
 // @param row    the warp's first row in the strip
 template <int COUNT>
 __forceinline__ void store_fragments(const Strip& strip, const float (&sums)[COUNT][4], int token,
-                                     int stride, int tokens, int row, int lane) {
+                                     int stride, int end, int row, int lane) {
   u32 low[COUNT], high[COUNT];
 #pragma unroll
   for (int i = 0; i < COUNT; ++i) {  // all transposes first: each takes some 30 cycles
@@ -150,9 +160,34 @@ __forceinline__ void store_fragments(const Strip& strip, const float (&sums)[COU
 #pragma unroll
   for (int i = 0; i < COUNT; ++i) {
     const int at = token + i * 8 * stride + lane / 4;
-    if (at < tokens)
+    if (at < end)
       *reinterpret_cast<uint2*>(to + static_cast<i64>(at) * strip.out_stride) =
           make_uint2(low[i], high[i]);
+  }
+}
+
+// The same for fragments whose rows are 16 tokens and whose columns are weight lines: pairs of
+// fragments are 16 lines, of which a lane holds four neighbouring rows for each of two tokens.
+// @param token  the fragments' first token
+// @param row    the first pair's first row in the strip; the next pair's is 16 * stride further on
+// @param pairs  that exist
+template <int COUNT>
+__forceinline__ void store_token_fragments(const Strip& strip, const float (&sums)[COUNT][4],
+                                           int token, int end, int row, int stride, int pairs,
+                                           int lane) {
+  token += lane / 4;
+  bf16* const to = strip.out + static_cast<i64>(token) * strip.out_stride + row + lane % 4 * 4;
+  bf16* const to_second = to + static_cast<i64>(8) * strip.out_stride;
+#pragma unroll
+  for (int i = 0; i < COUNT; i += 2) {
+    if (i / 2 >= pairs) continue;
+    const int offset = i / 2 * 16 * stride;
+    if (token < end)
+      *reinterpret_cast<uint2*>(to + offset) =
+          make_uint2(pack_bf16(sums[i][0], sums[i][1]), pack_bf16(sums[i + 1][0], sums[i + 1][1]));
+    if (token + 8 < end)
+      *reinterpret_cast<uint2*>(to_second + offset) =
+          make_uint2(pack_bf16(sums[i][2], sums[i][3]), pack_bf16(sums[i + 1][2], sums[i + 1][3]));
   }
 }
 

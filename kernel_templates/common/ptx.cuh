@@ -34,6 +34,16 @@ __forceinline__ float2 load_shared(u32 from) {
                : "memory");
   return value;
 }
+__forceinline__ float load_shared_float(u32 from) {
+  float value;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(from) : "memory");
+  return value;
+}
+__forceinline__ void store_shared(u32 to, uint4 value) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(value.x), "r"(value.y),
+               "r"(value.z), "r"(value.w)
+               : "memory");
+}
 __forceinline__ uint4 load_shared_words(u32 from) {
   uint4 value;
   asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
