@@ -5,6 +5,7 @@
 #include <glob.h>
 #include <link.h>
 
+#include <algorithm>
 #include <system_error>
 
 namespace ingot {
@@ -16,6 +17,24 @@ std::filesystem::path loaded_path(void* handle, const std::filesystem::path& ask
     return asked;
   }
   return map->l_name;
+}
+
+/// The paths that exist, in the patterns' order, each once.
+std::vector<std::filesystem::path> matching(const std::vector<std::filesystem::path>& patterns) {
+  std::vector<std::filesystem::path> found;
+  for (const auto& pattern : patterns) {
+    glob_t matches{};
+    if (::glob(pattern.c_str(), 0, nullptr, &matches) == 0) {
+      for (std::size_t i = 0; i < matches.gl_pathc; ++i) {
+        std::filesystem::path path = matches.gl_pathv[i];
+        if (std::find(found.begin(), found.end(), path) == found.end()) {
+          found.push_back(std::move(path));
+        }
+      }
+    }
+    ::globfree(&matches);
+  }
+  return found;
 }
 
 }  // namespace
@@ -71,8 +90,13 @@ Result<SharedLibrary> open_library(const LibrarySearch& search) {
                           reasons.substr(reasons.empty() ? 0 : 2), search.remedy));
 }
 
+std::vector<std::filesystem::path> wheel_library_directories(const std::filesystem::path& prefix) {
+  return matching({prefix / "lib/python3*/*-packages/nvidia/cu[0-9]*/lib",  // since CUDA 13
+                   prefix / "lib/python3*/*-packages/nvidia/*/lib"});       // up to CUDA 12
+}
+
 std::vector<std::filesystem::path> usual_library_directories() {
-  static constexpr const char* kPatterns[] = {
+  return matching({
       "/usr/local/cuda/lib64",
       "/usr/local/cuda-[0-9]*/lib64",
       "/usr/local/nvidia/lib64",  // driver mount of container runtimes
@@ -83,21 +107,7 @@ std::vector<std::filesystem::path> usual_library_directories() {
       "/usr/local/lib/python3*/*-packages/nvidia/cu[0-9]*/lib",  // wheels since CUDA 13
       "/usr/local/lib/python3*/*-packages/nvidia/*/lib",         // wheels up to CUDA 12
       "/usr/lib/python3*/dist-packages/nvidia/*/lib",
-  };
-  std::vector<std::filesystem::path> found;
-  for (const char* pattern : kPatterns) {
-    glob_t matches{};
-    if (::glob(pattern, 0, nullptr, &matches) == 0) {
-      for (std::size_t i = 0; i < matches.gl_pathc; ++i) {
-        std::filesystem::path path = matches.gl_pathv[i];
-        if (std::find(found.begin(), found.end(), path) == found.end()) {
-          found.push_back(std::move(path));
-        }
-      }
-    }
-    ::globfree(&matches);
-  }
-  return found;
+  });
 }
 
 }  // namespace ingot

@@ -50,4 +50,7 @@ std::filesystem::path find_library_file(const LibrarySearch& search);
 /// Only those that exist, in a fixed order.
 std::vector<std::filesystem::path> usual_library_directories();
 
+/// The same for NVIDIA's Python wheels under one installation prefix (a virtual environment).
+std::vector<std::filesystem::path> wheel_library_directories(const std::filesystem::path& prefix);
+
 }  // namespace ingot

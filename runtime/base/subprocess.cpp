@@ -47,6 +47,24 @@ FrameStatus read_exactly(int channel, char* to, std::size_t bytes, const Deadlin
   return FrameStatus::ok;
 }
 
+/// A process group of the child's own.
+class SpawnAttributes {
+ public:
+  SpawnAttributes() {
+    posix_spawnattr_init(&attributes_);
+    posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETPGROUP);
+    posix_spawnattr_setpgroup(&attributes_, 0);
+  }
+  SpawnAttributes(const SpawnAttributes&) = delete;
+  SpawnAttributes& operator=(const SpawnAttributes&) = delete;
+  ~SpawnAttributes() { posix_spawnattr_destroy(&attributes_); }
+
+  posix_spawnattr_t* get() { return &attributes_; }
+
+ private:
+  posix_spawnattr_t attributes_;
+};
+
 /// The actions that give a child its channel, its output and an empty input.
 class SpawnActions {
  public:
@@ -87,7 +105,8 @@ Result<Subprocess> Subprocess::spawn(const std::vector<std::string>& command) {
     arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
   pid_t pid = -1;
-  const int error = ::posix_spawn(&pid, command.front().c_str(), actions.get(), nullptr,
+  SpawnAttributes attributes;
+  const int error = ::posix_spawn(&pid, command.front().c_str(), actions.get(), attributes.get(),
                                   arguments.data(), environ);
   if (error != 0) {
     return fail(ErrorCode::io,
@@ -137,6 +156,19 @@ Subprocess::End Subprocess::wait() {
 std::string Subprocess::End::describe() const {
   if (signal != 0) return fmt::format("signal {} ({})", signal, ::strsignal(signal));
   return fmt::format("exit status {}", exit_status);
+}
+
+bool Subprocess::End::was_killed() const {
+  switch (signal) {
+    case SIGKILL:
+    case SIGTERM:
+    case SIGINT:
+    case SIGHUP:
+    case SIGQUIT:
+      return true;
+    default:
+      return false;
+  }
 }
 
 std::string Subprocess::output_tail() const {

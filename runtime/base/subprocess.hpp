@@ -21,7 +21,8 @@ class Subprocess {
   static constexpr int kChildChannel = 3;
 
   /// Starts `command`: the program's path, then its arguments. Safe in a process with threads and a
-  /// GPU context (nothing of ours runs between fork and exec). Error: io.
+  /// GPU context (nothing of ours runs between fork and exec). The child has a process group of its
+  /// own: a terminal's Ctrl-C reaches us alone, and the child ends with its channel. Error: io.
   [[nodiscard]] static Result<Subprocess> spawn(const std::vector<std::string>& command);
 
   Subprocess(Subprocess&& other) noexcept;
@@ -36,6 +37,8 @@ class Subprocess {
     int exit_status = -1;  ///< -1 when a signal ended it
     int signal = 0;
     std::string describe() const;
+    /// Ended by a signal that others send, not by one that a program's own fault raises.
+    bool was_killed() const;
   };
   /// Closes the channel and waits for the child to end.
   End wait();

@@ -8,8 +8,9 @@
 namespace ingot::nccl {
 
 /// One rank of a communicator; used by that rank's thread alone, its context current.
-/// After a clean run call finish(). Destroyed without it — on the error path — it aborts, so that
-/// the other ranks' collectives fail instead of waiting for ever.
+/// After a clean run call finish(). Destroyed without it — on the error path — it aborts.
+/// Graphs that captured its collectives, executable ones included, must be destroyed before: since
+/// NCCL 2.26 both finish() and abort wait until they are.
 class Comm {
  public:
   /// A token that all ranks of one communicator share. Made by one of them.

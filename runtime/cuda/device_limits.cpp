@@ -49,8 +49,16 @@ Result<DeviceLimits> limits_of_arch(std::string_view arch) {
   for (const DeviceLimits& limits : kLimits) {
     if (number == limits.arch) return limits;
   }
-  return fail(ErrorCode::unsupported,
-              fmt::format("the limits of {} (shared memory, threads) are not known", arch));
+  if (!number) {
+    return fail(ErrorCode::invalid_argument, fmt::format("\"{}\" is no architecture", arch));
+  }
+  return DeviceLimits{.arch = *number,
+                      .smem_per_block_bytes = 99 * kKiB,
+                      .smem_per_sm_bytes = 100 * kKiB,
+                      .registers_per_sm = kRegisters,
+                      .threads_per_sm = 1536,
+                      .sm_count = 1,
+                      .has_clusters = false};
 }
 
 }  // namespace ingot::cu

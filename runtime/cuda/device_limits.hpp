@@ -23,7 +23,9 @@ struct DeviceLimits {
 
 DeviceLimits limits_of(const DeviceInfo& device);
 
-/// Limits of the largest card of an architecture ("sm_90a"). Error: unsupported.
+/// Limits of the largest card of an architecture ("sm_90a"). One that is not in the table (tried by
+/// hand with --arch) gets the most modest limits since sm_80. Error: invalid_argument for what is
+/// no architecture's name.
 [[nodiscard]] Result<DeviceLimits> limits_of_arch(std::string_view arch);
 
 }  // namespace ingot::cu

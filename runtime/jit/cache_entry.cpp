@@ -14,6 +14,7 @@ namespace ingot::jit {
 namespace {
 
 constexpr std::string_view kMagic = "ingot-kernel\n";
+constexpr const char* kZstdSuffix = ".zst";
 constexpr int kLevel = 6;
 constexpr std::size_t kMostSectionBytes = std::size_t{256} << 20;
 constexpr std::size_t kChecksumBytes = sizeof(Digest::bytes);
@@ -60,20 +61,27 @@ std::string resources_text(const CompiledKernel& kernel) {
       used.smem_bytes, kernel.seconds);
 }
 
-std::string encode_entry(const CacheEntry& entry) {
+std::string encode_entry(const CacheEntry& entry, Packing packing) {
   ByteWriter out;
   out.u64(Manifest::kSchema);
   const auto section = [&](std::string_view name, std::string_view bytes) {
     out.text(name);
     out.text(bytes);
   };
+  const auto big_section = [&](const std::string& name, std::string_view bytes) {
+    if (packing == Packing::compressed) {
+      section(name + kZstdSuffix, zstd_compress(bytes, kLevel));
+    } else {
+      section(name, bytes);
+    }
+  };
   section("manifest", entry.manifest.text());
   section("resources", resources_text(entry.kernel));
   if (entry.is_barred()) {
     section("barred", entry.barred);
   } else {
-    section("source", zstd_compress(entry.source, kLevel));
-    section("cubin", zstd_compress(as_text(entry.kernel.cubin), kLevel));
+    big_section("source", entry.source);
+    big_section("cubin", as_text(entry.kernel.cubin));
   }
   section("log", entry.kernel.log);
   std::string bytes = std::string(kMagic) + out.take();
@@ -112,10 +120,15 @@ Result<CacheEntry> decode_entry(std::string_view bytes, std::string_view origin)
   if (!parse_resources(sections["resources"], entry.kernel)) return corrupt("no resources");
   if (entry.is_barred()) return entry;
 
-  auto source = zstd_decompress(sections["source"], kMostSectionBytes);
+  const auto big_section = [&](const std::string& name) -> Result<std::string> {
+    const auto plain = sections.find(name);
+    if (plain != sections.end()) return std::string(plain->second);
+    return zstd_decompress(sections[name + kZstdSuffix], kMostSectionBytes);
+  };
+  auto source = big_section("source");
   if (!source) return corrupt(source.error().message);
   entry.source = std::move(*source);
-  auto cubin = zstd_decompress(sections["cubin"], kMostSectionBytes);
+  auto cubin = big_section("cubin");
   if (!cubin) return corrupt(cubin.error().message);
   if (!cubin->starts_with("\x7f"
                           "ELF"))

@@ -21,7 +21,8 @@ struct CacheEntry {
 
 /// One file: a kind and the format's version, named sections (manifest, source, log, resources,
 /// cubin; the two big ones compressed), and a checksum over every byte before it.
-std::string encode_entry(const CacheEntry& entry);
+enum class Packing { compressed, plain };
+std::string encode_entry(const CacheEntry& entry, Packing packing = Packing::compressed);
 
 /// Notices any changed, missing or added byte. `origin` is for messages.
 /// Errors: corrupt; unsupported for an entry of a newer format.

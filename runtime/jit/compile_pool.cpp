@@ -1,7 +1,6 @@
 #include "runtime/jit/compile_pool.hpp"
 
 #include <fmt/format.h>
-#include <signal.h>
 
 #include <algorithm>
 
@@ -21,12 +20,16 @@ std::string last_line(std::string text) {
 CompilePool::CompilePool(CompilerIdentity identity, Options options)
     : identity_(std::move(identity)), options_(std::move(options)) {}
 
-CompilePool CompilePool::with_nvrtc(const NvrtcFiles& files, int jobs) {
+std::vector<std::string> CompilePool::worker_command(const NvrtcFiles& files) {
   std::vector<std::string> command{"/proc/self/exe", kCompileWorkerCommand};
   for (auto& argument : compile_worker_arguments(files))
     command.push_back(std::move(argument));
+  return command;
+}
+
+CompilePool CompilePool::with_nvrtc(const NvrtcFiles& files, int jobs) {
   return CompilePool({files.version, files.build},
-                     {.worker_command = std::move(command), .jobs = std::max(1, jobs)});
+                     {.worker_command = worker_command(files), .jobs = std::max(1, jobs)});
 }
 
 Result<CompilePool::Worker> CompilePool::acquire() {
@@ -92,7 +95,7 @@ std::optional<Result<CompiledKernel>> CompilePool::attempt(const CompileJob& job
       ++stats_.crashed;
     }
     give_back(std::nullopt);
-    if (end.signal == SIGKILL) return std::nullopt;
+    if (end.was_killed()) return std::nullopt;
     return tl::unexpected(crash_error(job, end, output));
   }
   auto reply = decode_reply(frame);

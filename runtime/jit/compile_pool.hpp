@@ -34,7 +34,9 @@ class CompilePool : public Compiler {
   };
 
   CompilePool(CompilerIdentity identity, Options options);
-  /// Workers are this program run again (/proc/self/exe) with the hidden subcommand.
+  /// This program run again (/proc/self/exe) with the hidden subcommand.
+  static std::vector<std::string> worker_command(const NvrtcFiles& files);
+  /// A pool of such workers.
   static CompilePool with_nvrtc(const NvrtcFiles& files, int jobs);
 
   CompilerIdentity identity() const override { return identity_; }

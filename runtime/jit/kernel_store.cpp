@@ -21,9 +21,11 @@ std::string title(const KernelRequest& request) {
 }
 
 Unexpected barred_error(const KernelRequest& request, const std::string& reason,
-                        const std::string& log) {
-  return Unexpected(Error{ErrorCode::compile_failed,
-                          fmt::format("{} is barred: {}", title(request), reason), log});
+                        const CompiledKernel& kernel) {
+  const ErrorCode code =
+      kernel.resources.spills() ? ErrorCode::unsupported : ErrorCode::compile_failed;
+  return Unexpected(
+      Error{code, fmt::format("{} is barred: {}", title(request), reason), kernel.log});
 }
 
 std::string spill_reason(const Resources& used) {
@@ -112,7 +114,8 @@ KernelStore::Outcome KernelStore::get(const KernelRequest& request) {
   try {
     Outcome outcome = find_or_compile(request, *wanted);
     // What may go better next time is not remembered.
-    const bool transient = !outcome && outcome.error().code != ErrorCode::compile_failed;
+    const bool transient = !outcome && outcome.error().code != ErrorCode::compile_failed &&
+                           outcome.error().code != ErrorCode::unsupported;
     promise.set_value(outcome);
     if (transient) {
       const std::lock_guard lock(mutex_);
@@ -133,7 +136,7 @@ KernelStore::Outcome KernelStore::find_or_compile(const KernelRequest& request,
     if (const EntryPtr entry = look_up(manifest)) {
       if (const std::string reason = reason_against(*entry, request); !reason.empty()) {
         count(&Stats::barred);
-        return barred_error(request, reason, entry->kernel.log);
+        return barred_error(request, reason, entry->kernel);
       }
       if (!entry->is_barred()) {
         count(&Stats::hits);
@@ -205,7 +208,7 @@ KernelStore::Outcome KernelStore::compile(const KernelRequest& request, const Ma
     entry.barred = spill_reason(used);
     entry.kernel.cubin.clear();
     save(entry);
-    return barred_error(request, entry.barred, entry.kernel.log);
+    return barred_error(request, entry.barred, entry.kernel);
   }
   entry.source = std::move(job.source);
   save(entry);

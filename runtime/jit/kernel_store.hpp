@@ -48,8 +48,9 @@ class KernelStore {
   /// @param compiler  or the reason why there is none; then only the cache serves
   KernelStore(SourceTree templates, Result<std::shared_ptr<Compiler>> compiler, Options options);
 
-  /// Errors: compile_failed (also for a variant that is barred), not_found (frozen or no compiler,
-  /// and no entry), what Compiler::compile and SourceTree::bundle return.
+  /// Errors: compile_failed (now, or when it was barred), unsupported (it spills and must not, or
+  /// the compiler does not know the architecture), not_found (frozen or no compiler, and no entry),
+  /// what else Compiler::compile and SourceTree::bundle return.
   [[nodiscard]] Result<std::shared_ptr<const CacheEntry>> get(const KernelRequest& request);
 
   /// Whether get() would compile. Reads the entry but keeps nothing.

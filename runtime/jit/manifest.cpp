@@ -89,6 +89,16 @@ Result<Manifest> Manifest::parse(std::string_view text) {
     }
     if (!known) return fail(ErrorCode::corrupt, fmt::format("a manifest holds \"{}\"", line));
   }
+  // Both become part of a file's name.
+  const auto is_plain = [](const std::string& name) {
+    return !name.empty() &&
+           name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string::npos;
+  };
+  if (!is_plain(manifest.family) || !is_plain(manifest.arch)) {
+    return fail(ErrorCode::corrupt,
+                fmt::format("a manifest's family \"{}\" or architecture \"{}\" is no plain name",
+                            manifest.family, manifest.arch));
+  }
   // Fields that are doubled, missing or out of order do not print as they were read.
   if (manifest.text() != text) {
     return fail(ErrorCode::corrupt, "a manifest's fields are not in their order");

@@ -62,7 +62,8 @@ Result<NvrtcFiles> describe(const std::filesystem::path& library,
 
 }  // namespace
 
-Result<NvrtcFiles> find_nvrtc(const std::vector<std::filesystem::path>& directories) {
+Result<NvrtcFiles> find_nvrtc(const std::vector<std::filesystem::path>& directories,
+                              LinkerSearch linker) {
   std::string without_builtins;
   std::string folders;
   for (const auto& directory : directories) {
@@ -77,6 +78,7 @@ Result<NvrtcFiles> find_nvrtc(const std::vector<std::filesystem::path>& director
       if (!builtins.empty()) return describe(library, builtins, major);
       without_builtins += (without_builtins.empty() ? "" : ", ") + library.string();
     }
+    if (linker == LinkerSearch::no) continue;
     // Not in a given folder: let the dynamic linker look, then take the folder it found.
     const auto opened = SharedLibrary::open(library_name(major));
     if (!opened) continue;

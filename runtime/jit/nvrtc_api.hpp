@@ -32,10 +32,14 @@ struct NvrtcFiles {
   std::string build;
 };
 
-/// Looks for libnvrtc.so.13, then .12, with its builtins beside it: in `directories`, then in the
-/// dynamic linker's cache folders. Error: not_found, naming files, folders and package; a library
+/// Whether the dynamic linker is asked too, after the given folders.
+enum class LinkerSearch { yes, no };
+
+/// Looks for libnvrtc.so.13, then .12, with its builtins beside it: in `directories`, then where
+/// the dynamic linker finds one. Error: not_found, naming files, folders and package; a library
 /// whose builtins are missing is an error that says so, if no other folder has both.
-[[nodiscard]] Result<NvrtcFiles> find_nvrtc(const std::vector<std::filesystem::path>& directories);
+[[nodiscard]] Result<NvrtcFiles> find_nvrtc(const std::vector<std::filesystem::path>& directories,
+                                            LinkerSearch linker = LinkerSearch::yes);
 
 /// NVRTC's entry points, by their exported names. Opened once and handed on; immutable.
 class NvrtcApi {

@@ -7,6 +7,7 @@
 
 #include "runtime/base/unique.hpp"
 #include "runtime/jit/arch.hpp"
+#include "runtime/jit/cubin_info.hpp"
 
 namespace ingot::jit {
 namespace {
@@ -80,8 +81,15 @@ Result<CompiledKernel> NvrtcCompiler::compile(const CompileJob& job) {
   std::vector<const char*> options{arch_option.c_str()};
   for (const std::string& option : job.options)
     options.push_back(option.c_str());
-  const nvrtcResult result =
+  // Where there is a driver, NVRTC keeps a cache of its own; what comes from it has no report of
+  // the assembler. Compilers that do not know the option have no such cache.
+  options.push_back("--no-cache");
+  nvrtcResult result =
       nvrtc_->nvrtcCompileProgram(raw, static_cast<int>(options.size()), options.data());
+  if (result == NVRTC_ERROR_INVALID_OPTION) {
+    options.pop_back();
+    result = nvrtc_->nvrtcCompileProgram(raw, static_cast<int>(options.size()), options.data());
+  }
 
   CompiledKernel kernel;
   kernel.log = program_log(*nvrtc_, raw);
@@ -104,7 +112,8 @@ Result<CompiledKernel> NvrtcCompiler::compile(const CompileJob& job) {
     return fail(ErrorCode::compile_failed,
                 fmt::format("compiling {} for {}: nvrtcGetCUBIN failed", job.name, job.arch));
   }
-  const auto resources = resources_in_log(kernel.log);
+  auto resources = resources_in_log(kernel.log);
+  if (!resources) resources = resources_in_cubin(kernel.cubin);
   if (!resources) return tl::unexpected(resources.error());
   kernel.resources = *resources;
   kernel.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

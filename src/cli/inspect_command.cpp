@@ -8,8 +8,8 @@
 
 #include "runtime/base/log.hpp"
 #include "src/checkpoint/safetensors.hpp"
+#include "src/cli/byte_progress.hpp"
 #include "src/cli/inspect_report.hpp"
-#include "src/cli/progress_line.hpp"
 #include "src/weights/open_checkpoint.hpp"
 #include "src/weights/tensor_hashes.hpp"
 
@@ -22,6 +22,21 @@ std::string thousands(std::uint64_t value) {
   for (std::size_t at = digits.size(); at > 3; at -= 3)
     digits.insert(at - 3, 1, ',');
   return digits;
+}
+
+void print_tensors(const InspectReport& report, std::FILE* out) {
+  fmt::print(out, "\n{:<10} {:>10} {:>20}\n", "dtype", "tensors", "bytes");
+  for (const auto& [dtype, total] : report.dtypes) {
+    fmt::print(out, "{:<10} {:>10} {:>20}\n", dtype_name(dtype), thousands(total.tensors),
+               thousands(total.bytes));
+  }
+  fmt::print(out, "\n{:<46} {:<8} {:<16} {:<11} {:>8} {:>18}\n", "tensor", "dtype", "shape",
+             "split", "count", "bytes");
+  for (const InspectReport::Group& group : report.groups) {
+    fmt::print(out, "{:<46} {:<8} {:<16} {:<11} {:>8} {:>18}\n", group.pattern,
+               dtype_name(group.dtype), shape_text(group.shape), group.split,
+               thousands(group.total.tensors), thousands(group.total.bytes));
+  }
 }
 
 void print_table(const InspectReport& report, std::FILE* out) {
@@ -50,18 +65,7 @@ void print_table(const InspectReport& report, std::FILE* out) {
   for (const std::string& note : report.notes)
     row("note", note);
 
-  fmt::print(out, "\n{:<10} {:>10} {:>20}\n", "dtype", "tensors", "bytes");
-  for (const auto& [dtype, total] : report.dtypes) {
-    fmt::print(out, "{:<10} {:>10} {:>20}\n", dtype_name(dtype), thousands(total.tensors),
-               thousands(total.bytes));
-  }
-  fmt::print(out, "\n{:<46} {:<8} {:<16} {:<11} {:>8} {:>18}\n", "tensor", "dtype", "shape",
-             "split", "count", "bytes");
-  for (const InspectReport::Group& group : report.groups) {
-    fmt::print(out, "{:<46} {:<8} {:<16} {:<11} {:>8} {:>18}\n", group.pattern,
-               dtype_name(group.dtype), shape_text(group.shape), group.split,
-               thousands(group.total.tensors), thousands(group.total.bytes));
-  }
+  if (report.total.tensors > 0) print_tensors(report, out);
   if (report.problems.empty()) return;
   fmt::print(out, "\nwrong: {} problem{}\n", report.problems.size(),
              report.problems.size() == 1 ? "" : "s");
@@ -123,7 +127,7 @@ int run_inspect(const InspectOptions& options, std::FILE* out) {
   InspectReport report = make_inspect_report(checkpoint, std::move(problems), options.tp);
   std::vector<std::string> digests;
   if (options.hash) {
-    ProgressLine progress("hashing");
+    ByteProgress progress("hashing", Progress::standard_error());
     digests = hash_tensors(checkpoint, options.threads, [&](std::uint64_t done, std::uint64_t all) {
       progress.update(done, all);
     });

@@ -1,6 +1,5 @@
-#include <fmt/core.h>
+#include "src/cli/program.hpp"
 
-int main() {
-  fmt::print("ingot 0.1.0\n");
-  return 0;
+int main(int argc, char** argv) {
+  return ingot::run_program(argc, argv);
 }

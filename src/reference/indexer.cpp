@@ -58,14 +58,8 @@ void index_scores(const ModelConfig& config, std::span<const float> q,
     convert_bf16(keys.data() + first * dim, static_cast<int>(count * dim), tile.data());
     dot_rows(q_rows.data(), config.index_heads, tile.data(), static_cast<int>(count),
              config.index_head_dim, product_rows.data());
-    for (std::size_t j = 0; j < count; ++j) {
-      float score = 0;
-      for (std::size_t h = 0; h < heads; ++h) {
-        const float product = product_rows[h][j];
-        score += (product < 0 ? 0 : product) * head_weights[h];  // NaN stays NaN
-      }
-      scores[first + j] = score;
-    }
+    weighted_relu_sums(products.data(), static_cast<int>(kTileKeys), head_weights.data(),
+                       config.index_heads, static_cast<int>(count), &scores[first]);
   }
 }
 

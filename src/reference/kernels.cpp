@@ -15,18 +15,28 @@ INGOT_LANE_OP void dot_block(const float* const* x, const float* w, int k, float
   Lanes sums[X_ROWS][W_ROWS] = {};
   for (int i = 0; i < k; i += kLanes) {
     Lanes a[X_ROWS];
+    INGOT_UNROLL
     for (int r = 0; r < X_ROWS; ++r)
       load(a[r], x[r] + i);
+    INGOT_UNROLL
     for (int c = 0; c < W_ROWS; ++c) {
       Lanes b;
       load(b, w + static_cast<std::ptrdiff_t>(column + c) * k + i);
+      INGOT_UNROLL
       for (int r = 0; r < X_ROWS; ++r)
         sums[r][c] += a[r] * b;
     }
   }
+  INGOT_UNROLL
   for (int r = 0; r < X_ROWS; ++r) {
-    for (int c = 0; c < W_ROWS; ++c)
-      y[r][column + c] = fold(sums[r][c]);
+    if constexpr (W_ROWS == 4) {
+      fold_four(sums[r], y[r] + column);
+    } else {
+      INGOT_UNROLL
+      for (int c = 0; c < W_ROWS; ++c) {
+        y[r][column + c] = fold(sums[r][c]);
+      }
+    }
   }
 }
 
@@ -46,14 +56,18 @@ INGOT_LANE_OP void sum_block(const float* weights, int weight_stride, const floa
   Lanes sums[ROWS][VECTORS] = {};
   for (int j = 0; j < count; ++j) {
     const float* value = values + static_cast<std::ptrdiff_t>(j) * width;
+    INGOT_UNROLL
     for (int v = 0; v < VECTORS; ++v) {
       Lanes b;
       load(b, value + v * kLanes);
+      INGOT_UNROLL
       for (int r = 0; r < ROWS; ++r)
         sums[r][v] += weights[r * weight_stride + j] * b;
     }
   }
+  INGOT_UNROLL
   for (int r = 0; r < ROWS; ++r) {
+    INGOT_UNROLL
     for (int v = 0; v < VECTORS; ++v) {
       store(out + static_cast<std::ptrdiff_t>(r) * width + v * kLanes, sums[r][v]);
     }
@@ -137,20 +151,28 @@ INGOT_TARGET_CLONES
 void convert_bf16(const std::byte* from, int k, float* to) {
   for (int i = 0; i < k; i += kLanes) {
     Lanes v;
-    std::uint16_t halves[kLanes];
-    std::memcpy(halves, from + 2 * static_cast<std::ptrdiff_t>(i), sizeof halves);
-    load_bf16(v, halves);
+    load_bf16(v, from + 2 * static_cast<std::ptrdiff_t>(i));
     store(to + i, v);
   }
 }
 
 INGOT_TARGET_CLONES
-void convert_e4m3(const std::byte* from, int k, float scale, float* to) {
-  for (int i = 0; i < k; i += kLanes) {
-    Lanes v;
-    load_e4m3(v, reinterpret_cast<const std::uint8_t*>(from) + i);
-    v *= scale;
-    store(to + i, v);
+void convert_e4m3(const std::byte* from, std::int64_t stride, int rows, std::int64_t first_column,
+                  int columns, const std::uint8_t* scales, float* to) {
+  for (int r = 0; r < rows; ++r, from += stride) {
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(from);
+    for (int i = 0; i < columns;) {
+      const std::int64_t column = first_column + i;
+      const float scale = e8m0_value(scales[column / kFp8Block]);
+      const auto left = static_cast<int>(kFp8Block - column % kFp8Block);
+      for (const int end = std::min(columns, i + left); i < end; i += kLanes) {
+        Lanes v;
+        load_e4m3(v, bytes + i);
+        v *= scale;
+        store(to, v);
+        to += kLanes;
+      }
+    }
   }
 }
 
@@ -161,6 +183,34 @@ void convert_e2m1(const std::byte* from, const std::uint8_t* scales, int k, floa
     load_e2m1(v, reinterpret_cast<const std::uint8_t*>(from) + i / 2);
     v *= e8m0_value(scales[i / kFp4Group]);
     store(to + i, v);
+  }
+}
+
+INGOT_TARGET_CLONES
+void weighted_relu_sums(const float* x, int stride, const float* weights, int rows, int count,
+                        float* sums) {
+  for (int j = 0; j < count; j += kLanes) {
+    Lanes sum = {};
+    for (int r = 0; r < rows; ++r) {
+      Lanes v;
+      load(v, x + static_cast<std::ptrdiff_t>(r) * stride + j);
+      v = v < 0 ? Lanes{} : v;
+      sum += weights[r] * v;
+    }
+    float values[kLanes];
+    store(values, sum);
+    std::copy_n(values, std::min(kLanes, count - j), sums + j);
+  }
+}
+
+INGOT_TARGET_CLONES
+void divide_to_bf16(float* x, float divisor, int k) {
+  for (int i = 0; i < k; i += kLanes) {
+    Lanes v;
+    load(v, x + i);
+    v /= divisor;
+    round_bf16(v);
+    store(x + i, v);
   }
 }
 

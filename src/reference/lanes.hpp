@@ -17,6 +17,8 @@ inline constexpr int kLanes = 16;
 
 using Lanes = float __attribute__((vector_size(64)));
 using LaneBits = std::uint32_t __attribute__((vector_size(64)));
+using LaneHalves = std::uint16_t __attribute__((vector_size(32)));
+using LaneBytes = std::uint8_t __attribute__((vector_size(16)));
 
 // The loader's resolver runs before a sanitizer is ready: those builds use the plain version.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
@@ -26,16 +28,23 @@ using LaneBits = std::uint32_t __attribute__((vector_size(64)));
 #define INGOT_TARGET_CLONES
 #endif
 #define INGOT_LANE_OP [[gnu::always_inline]] inline
+/// In front of a loop over a register block: its sums stay in registers only when it is unrolled.
+#if defined(__clang__)
+#define INGOT_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define INGOT_UNROLL _Pragma("GCC unroll 16")
+#endif
 
 INGOT_LANE_OP void load(Lanes& v, const float* from) {
   std::memcpy(&v, from, sizeof v);
 }
 
-INGOT_LANE_OP void load_bf16(Lanes& v, const std::uint16_t* from) {
-  std::uint32_t bits[kLanes];
-  for (int i = 0; i < kLanes; ++i)
-    bits[i] = static_cast<std::uint32_t>(from[i]) << 16;
-  std::memcpy(&v, bits, sizeof v);
+/// @param from  16 bf16, at any address
+INGOT_LANE_OP void load_bf16(Lanes& v, const void* from) {
+  LaneHalves halves;
+  std::memcpy(&halves, from, sizeof halves);
+  const LaneBits bits = __builtin_convertvector(halves, LaneBits) << 16;
+  std::memcpy(&v, &bits, sizeof v);
 }
 
 INGOT_LANE_OP void store(float* to, const Lanes& v) {
@@ -54,11 +63,11 @@ INGOT_LANE_OP void round_bf16(Lanes& v) {
 
 /// As e4m3_value, sixteen bytes at once.
 INGOT_LANE_OP void load_e4m3(Lanes& v, const std::uint8_t* from) {
-  std::uint32_t bytes[kLanes];
-  for (int i = 0; i < kLanes; ++i)
-    bytes[i] = from[i];
-  LaneBits wide;
-  std::memcpy(&wide, bytes, sizeof wide);
+  LaneBytes bytes;
+  std::memcpy(&bytes, from, sizeof bytes);
+  // Two steps: the compiler has an instruction for each, and none for both at once.
+  const LaneHalves halves = __builtin_convertvector(bytes, LaneHalves);
+  const LaneBits wide = __builtin_convertvector(halves, LaneBits);
   const LaneBits magnitude = wide & 0x7F;
   const Lanes small = __builtin_convertvector(magnitude, Lanes) * 0x1p-9F;
   LaneBits small_bits;
@@ -86,21 +95,48 @@ INGOT_LANE_OP void load_e2m1(Lanes& v, const std::uint8_t* from) {
   std::memcpy(&v, &bits, sizeof v);
 }
 
-/// The sum of all lanes: l + (l+8), then + (l+4), + (l+2), + (l+1).
-INGOT_LANE_OP float fold(const Lanes& v) {
+using FourLanes = float __attribute__((vector_size(16)));
+
+/// l + (l+8), then + (l+4): the first two steps of a sum of all lanes.
+INGOT_LANE_OP void fold_to_four(const Lanes& v, FourLanes& folded) {
   using Eight = float __attribute__((vector_size(32)));
-  using Four = float __attribute__((vector_size(16)));
   Eight low8;
   Eight high8;
   std::memcpy(&low8, &v, sizeof low8);
   std::memcpy(&high8, reinterpret_cast<const char*>(&v) + sizeof low8, sizeof high8);
   low8 += high8;
-  Four low4;
-  Four high4;
-  std::memcpy(&low4, &low8, sizeof low4);
-  std::memcpy(&high4, reinterpret_cast<const char*>(&low8) + sizeof low4, sizeof high4);
-  low4 += high4;
-  return (low4[0] + low4[2]) + (low4[1] + low4[3]);
+  FourLanes high4;
+  std::memcpy(&folded, &low8, sizeof folded);
+  std::memcpy(&high4, reinterpret_cast<const char*>(&low8) + sizeof folded, sizeof high4);
+  folded += high4;
+}
+
+/// The sum of all lanes: l + (l+8), then + (l+4), + (l+2), + (l+1).
+INGOT_LANE_OP float fold(const Lanes& v) {
+  FourLanes four;
+  fold_to_four(v, four);
+  return (four[0] + four[2]) + (four[1] + four[3]);
+}
+
+/// fold() of four vectors at once.
+/// @param to  4 floats
+INGOT_LANE_OP void fold_four(const Lanes* v, float* to) {
+  FourLanes a;
+  FourLanes b;
+  FourLanes c;
+  FourLanes d;
+  fold_to_four(v[0], a);
+  fold_to_four(v[1], b);
+  fold_to_four(v[2], c);
+  fold_to_four(v[3], d);
+  // Lanes 0 and 2, and 1 and 3, of each vector meet.
+  const FourLanes ab = __builtin_shufflevector(a, b, 0, 1, 4, 5) +  // a0+a2 a1+a3 b0+b2 b1+b3
+                       __builtin_shufflevector(a, b, 2, 3, 6, 7);
+  const FourLanes cd =
+      __builtin_shufflevector(c, d, 0, 1, 4, 5) + __builtin_shufflevector(c, d, 2, 3, 6, 7);
+  const FourLanes sums =
+      __builtin_shufflevector(ab, cd, 0, 2, 4, 6) + __builtin_shufflevector(ab, cd, 1, 3, 5, 7);
+  std::memcpy(to, &sums, sizeof sums);
 }
 
 }  // namespace ingot::reference

@@ -9,8 +9,10 @@
 namespace ingot::reference {
 namespace {
 
-/// Floats of a dequantised tile: half of a small L1 beside four rows of x, L2 for wide layers.
-constexpr int kTileFloats = 16384;
+/// Floats of a dequantised tile. One row of x reads it once: it need not outgrow L1. Many rows come
+/// back to it four at a time: as large as L2 bears, so that x is read from afar seldom.
+constexpr int kSmallTileFloats = 16384;
+constexpr int kLargeTileFloats = 65536;
 
 /// A dequantised weight costs about as much as this many multiply-adds.
 constexpr std::int64_t kDequantizeMacs = 8;
@@ -20,7 +22,8 @@ constexpr std::int64_t kDequantizeMacs = 8;
 void linear_rows(const WeightMatrix& weight, std::int64_t begin, std::int64_t end,
                  std::span<const float* const> x, std::span<float* const> y) {
   const int k = weight.columns;
-  const int tile_rows = std::clamp(kTileFloats / k / 4 * 4, 4, 64);
+  const int tile_floats = x.size() <= 4 ? kSmallTileFloats : kLargeTileFloats;
+  const int tile_rows = std::clamp(tile_floats / k / 4 * 4, 4, 64);
   const auto tile = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(tile_rows) *
                                                             static_cast<std::size_t>(k));
   std::vector<float*> out(y.begin(), y.end());

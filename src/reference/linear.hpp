@@ -31,7 +31,7 @@ void linear_rows(const WeightMatrix& weight, std::int64_t begin, std::int64_t en
 std::int64_t linear_work(const WeightMatrix& weight, std::int64_t x_rows);
 
 /// Work in multiply-adds that is worth handing to another thread (tens of microseconds).
-inline constexpr std::int64_t kThreadWork = 400'000;
+inline constexpr std::int64_t kThreadWork = 1'000'000;
 
 /// Output rows that make a task of kThreadWork for `x_rows` rows of x.
 std::int64_t linear_grain(const WeightMatrix& weight, std::int64_t x_rows);

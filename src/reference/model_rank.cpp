@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "src/reference/kernels.hpp"
+#include "src/reference/layer_attention.hpp"
 #include "src/reference/linear.hpp"
 #include "src/reference/numerics.hpp"
 #include "src/reference/rms_norm.hpp"
@@ -30,17 +31,11 @@ ModelRank::Pass ModelRank::make_pass(std::span<const SequenceRows> rows, bool mt
   Pass pass;
   for (const SequenceRows& sequence : rows) {
     SequenceState& state = sequence.states[size(tp_rank_)];
-    std::int64_t position = mtp ? state.mtp_length() : state.length();
-    for (const TokenId token : sequence.tokens) {
-      pass.sequence_of.push_back(pass.states.size());
-      pass.positions.push_back(position++);
-      pass.tokens.push_back(token);
-    }
+    pass.batch.add_sequence(mtp ? state.mtp_length() : state.length(), std::ssize(sequence.tokens));
+    pass.tokens.insert(pass.tokens.end(), sequence.tokens.begin(), sequence.tokens.end());
     pass.states.push_back(&state);
-    pass.row_counts.push_back(static_cast<std::int64_t>(sequence.tokens.size()));
   }
-  pass.plain_angles = RopeAngles(plain_frequencies_, pass.positions);
-  pass.compress_angles = RopeAngles(compress_frequencies_, pass.positions);
+  pass.batch.make_angles(plain_frequencies_, compress_frequencies_);
   return pass;
 }
 
@@ -61,8 +56,8 @@ void ModelRank::forward(std::span<const SequenceRows> rows) {
   const std::size_t hidden = size(config_.hidden_size);
   const std::size_t hc = size(config_.hc_mult);
   const std::vector<float> embedded = embed(pass.tokens);
-  std::vector<float> streams(pass.rows() * hc * hidden);
-  for (std::size_t i = 0; i < pass.rows() * hc; ++i) {
+  std::vector<float> streams(pass.batch.rows() * hc * hidden);
+  for (std::size_t i = 0; i < pass.batch.rows() * hc; ++i) {
     std::copy_n(&embedded[i / hc * hidden], hidden, &streams[i * hidden]);
   }
   for (std::size_t layer = 0; layer < weights_.layers.size(); ++layer) {
@@ -71,11 +66,11 @@ void ModelRank::forward(std::span<const SequenceRows> rows) {
   auto row = streams.begin();
   for (std::size_t s = 0; s < pass.states.size(); ++s) {
     if (weights_.mtp) {
-      const auto kept = pass.states[s]->streams.append(pass.row_counts[s]);
+      const auto kept = pass.states[s]->streams.append(pass.batch.counts()[s]);
       std::transform(row, row + std::ssize(kept), kept.begin(), bf16_bits);
       row += std::ssize(kept);
     }
-    pass.states[s]->advance(pass.row_counts[s]);
+    pass.states[s]->advance(pass.batch.counts()[s]);
     pass.states[s]->forget();
   }
   write_logits(rows, streams, weights_.hc_head, weights_.norm);
@@ -93,9 +88,9 @@ void ModelRank::mtp_forward(const SequenceRows& rows) {
   std::vector<float> e_projected(e.size());
   linear_bf16(pool_, mtp.e_proj, act_quantized(pool_, e, config_.hidden_size), e_projected);
 
-  std::vector<float> h(pass.rows() * hc * hidden);
-  const std::int64_t first = pass.positions.front();
-  const auto kept = state.streams.rows(first, first + pass.row_counts[0]);
+  std::vector<float> h(pass.batch.rows() * hc * hidden);
+  const std::int64_t first = pass.batch.positions()[0];
+  const auto kept = state.streams.rows(first, first + pass.batch.counts()[0]);
   convert_bf16(kept.data(), static_cast<int>(kept.size()), h.data());
   rms_norm(pool_, h, mtp.hnorm, config_.rms_norm_eps);
   std::vector<float> streams(h.size());
@@ -106,14 +101,14 @@ void ModelRank::mtp_forward(const SequenceRows& rows) {
   }
 
   run_layer(mtp.layer, weights_.layers.size(), pass, streams);
-  state.advance_mtp(pass.row_counts[0]);
+  state.advance_mtp(pass.batch.counts()[0]);
   state.forget();
   write_logits({&rows, 1}, streams, mtp.hc_head, mtp.norm);
 }
 
 void ModelRank::run_layer(const LayerWeights& weights, std::size_t layer, const Pass& pass,
                           std::span<float> streams) {
-  std::vector<float> x(pass.rows() * size(config_.hidden_size));
+  std::vector<float> x(pass.batch.rows() * size(config_.hidden_size));
   std::vector<float> y(x.size());
   HyperMix mix = hyper_mix(pool_, config_, weights.hc_attn, streams);
   hyper_collapse(pool_, config_, mix.pre, streams, x);
@@ -130,151 +125,16 @@ void ModelRank::run_layer(const LayerWeights& weights, std::size_t layer, const 
 
 void ModelRank::attention(const LayerWeights& weights, std::size_t layer, const Pass& pass,
                           std::span<const float> x, std::span<float> y) {
-  const AttentionWeights& attn = weights.attention;
-  const RopeAngles& angles = weights.ratio == 0 ? pass.plain_angles : pass.compress_angles;
-  const std::vector<float> x_quantized = act_quantized(pool_, x, config_.hidden_size);
-  std::vector<float> qr(pass.rows() * size(config_.q_lora_rank));
-  query_latents(pool_, config_, attn, x_quantized, qr);
-  const std::vector<float> qr_quantized = act_quantized(pool_, qr, config_.q_lora_rank);
-  std::vector<float> q(pass.rows() * size(attn.heads()) * size(config_.head_dim));
-  queries(pool_, config_, attn, qr_quantized, angles, q);
-
-  std::vector<float> kv(pass.rows() * size(config_.head_dim));
-  kv_entries(pool_, config_, attn, x_quantized, angles, kv);
-  auto entry = kv.begin();
-  for (std::size_t s = 0; s < pass.states.size(); ++s) {
-    const auto kept = pass.states[s]->layers[layer].window.append(pass.row_counts[s]);
-    std::transform(entry, entry + std::ssize(kept), kept.begin(), bf16_bits);
-    entry += std::ssize(kept);
-  }
-  if (weights.compressor) compress(*weights.compressor, pass, x, layer, &LayerState::compressor);
-  std::vector<std::vector<int>> picks;
-  if (weights.indexer) {
-    compress(weights.indexer->compressor, pass, x, layer, &LayerState::index);
-    picks = choose_blocks(weights, layer, pass, qr_quantized, x, angles);
-  }
-
-  std::vector<float> o(q.size());
-  attend(weights, layer, pass, q, picks, o);
-  output_projection(pool_, config_, attn, o, y);
+  std::vector<LayerState*> states;
+  for (SequenceState* state : pass.states)
+    states.push_back(&state->layers[layer]);
+  std::vector<float> o(pass.batch.rows() * size(weights.attention.heads()) *
+                       size(config_.head_dim));
+  layer_attention(pool_, config_, weights, pass.batch,
+                  weights.ratio == 0 ? plain_frequencies_ : compress_frequencies_, states, x, o);
+  output_projection(pool_, config_, weights.attention, o, y);
   group_.all_reduce_sum(tp_rank_, y);
   round_bf16(y);
-}
-
-void ModelRank::compress(const CompressorWeights& weights, const Pass& pass,
-                         std::span<const float> x, std::size_t layer,
-                         CompressorState LayerState::*state) {
-  const std::size_t width = size(weights.row_width());
-  std::vector<float> k(pass.rows() * width);
-  std::vector<float> s(k.size());
-  compressor_rows(pool_, weights, x, pass.positions, k, s);
-  std::size_t at = 0;
-  for (std::size_t i = 0; i < pass.states.size(); ++i) {
-    const std::size_t count = static_cast<std::size_t>(pass.row_counts[i]) * width;
-    (pass.states[i]->layers[layer].*state)
-        .append(pool_, config_, weights, compress_frequencies_, std::span(k).subspan(at, count),
-                std::span(s).subspan(at, count));
-    at += count;
-  }
-}
-
-std::vector<std::vector<int>> ModelRank::choose_blocks(const LayerWeights& weights,
-                                                       std::size_t layer, const Pass& pass,
-                                                       std::span<const float> qr_quantized,
-                                                       std::span<const float> x,
-                                                       const RopeAngles& angles) {
-  constexpr std::int64_t kTaskBlocks = 1024;
-  struct Task {
-    std::size_t row;
-    std::int64_t begin, end;  // blocks
-  };
-  const std::size_t heads = size(config_.index_heads);
-  const std::size_t dim = size(config_.index_head_dim);
-  std::vector<Task> tasks;
-  std::vector<std::vector<float>> scores(pass.rows());
-  std::vector<std::vector<int>> picks(pass.rows());
-  for (std::size_t r = 0; r < pass.rows(); ++r) {
-    const std::int64_t visible = (pass.positions[r] + 1) / weights.ratio;
-    scores[r].resize(static_cast<std::size_t>(visible));
-    if (visible <= config_.index_topk) continue;  // all are taken, whatever their scores
-    for (std::int64_t begin = 0; begin < visible; begin += kTaskBlocks) {
-      tasks.push_back({r, begin, std::min(begin + kTaskBlocks, visible)});
-    }
-  }
-  if (!tasks.empty()) {
-    std::vector<float> q(pass.rows() * heads * dim);
-    std::vector<float> head_weights(pass.rows() * heads);
-    index_queries(pool_, config_, *weights.indexer, qr_quantized, x, angles, q, head_weights);
-    pool_.parallel_for(std::ssize(tasks), 4, [&](std::int64_t first, std::int64_t last) {
-      for (std::int64_t t = first; t < last; ++t) {
-        const Task& task = tasks[static_cast<std::size_t>(t)];
-        const auto begin = static_cast<std::size_t>(task.begin);
-        const auto count = static_cast<std::size_t>(task.end - task.begin);
-        const auto keys = pass.states[pass.sequence_of[task.row]]->layers[layer].index.pool();
-        index_scores(config_, std::span(q).subspan(task.row * heads * dim, heads * dim),
-                     std::span(head_weights).subspan(task.row * heads, heads),
-                     keys.subspan(begin * dim, count * dim),
-                     std::span(scores[task.row]).subspan(begin, count));
-      }
-    });
-  }
-  for (std::size_t r = 0; r < pass.rows(); ++r) {
-    picks[r] = top_indices(scores[r], config_.index_topk);
-  }
-  return picks;
-}
-
-void ModelRank::attend(const LayerWeights& weights, std::size_t layer, const Pass& pass,
-                       std::span<const float> q, const std::vector<std::vector<int>>& picks,
-                       std::span<float> o) {
-  const AttentionWeights& attn = weights.attention;
-  const RopeAngles& angles = weights.ratio == 0 ? pass.plain_angles : pass.compress_angles;
-  const std::size_t dim = size(config_.head_dim);
-  const std::size_t heads = size(attn.heads());
-  // Tasks are eight heads of one row, so that a single row of a large model keeps all threads busy.
-  const std::size_t task_heads = std::min<std::size_t>(8, heads);
-  const std::size_t row_tasks = (heads + task_heads - 1) / task_heads;
-  const auto count = static_cast<std::int64_t>(pass.rows() * row_tasks);
-  pool_.parallel_for(count, 1, [&](std::int64_t first, std::int64_t last) {
-    std::vector<float> keys;
-    std::size_t keys_of = pass.rows();
-    for (auto t = static_cast<std::size_t>(first); t < static_cast<std::size_t>(last); ++t) {
-      const std::size_t r = t / row_tasks;
-      if (keys_of != r) {
-        const LayerState& state = pass.states[pass.sequence_of[r]]->layers[layer];
-        gather_keys(weights, state, pass.positions[r], picks.empty() ? nullptr : &picks[r], keys);
-        keys_of = r;
-      }
-      const std::size_t head = t % row_tasks * task_heads;
-      const std::size_t head_count = std::min(task_heads, heads - head);
-      const std::size_t at = (r * heads + head) * dim;
-      const auto out = o.subspan(at, head_count * dim);
-      core_attention(q.subspan(at, head_count * dim), keys,
-                     std::span(attn.sink).subspan(head, head_count), config_.head_dim, out);
-      for (std::size_t h = 0; h < head_count; ++h) {
-        angles.rotate_back(r, out.subspan(h * dim, dim));
-      }
-    }
-  });
-}
-
-void ModelRank::gather_keys(const LayerWeights& weights, const LayerState& state,
-                            std::int64_t position, const std::vector<int>* picks,
-                            std::vector<float>& keys) const {
-  const std::size_t dim = size(config_.head_dim);
-  const auto raw = state.window.rows(
-      std::max<std::int64_t>(0, position - config_.sliding_window + 1), position + 1);
-  const auto pool = state.compressor.pool();
-  const std::size_t blocks =
-      picks != nullptr
-          ? picks->size()
-          : (weights.ratio == 0 ? 0 : static_cast<std::size_t>((position + 1) / weights.ratio));
-  keys.resize(raw.size() + blocks * dim);
-  convert_bf16(raw.data(), static_cast<int>(raw.size()), keys.data());
-  for (std::size_t j = 0; j < blocks; ++j) {
-    const std::size_t block = picks != nullptr ? static_cast<std::size_t>((*picks)[j]) : j;
-    convert_bf16(&pool[block * dim], config_.head_dim, &keys[raw.size() + j * dim]);
-  }
 }
 
 void ModelRank::moe(const MoeWeights& weights, const Pass& pass, std::span<const float> z,

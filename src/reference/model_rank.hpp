@@ -6,7 +6,7 @@
 
 #include "src/checkpoint/checkpoint.hpp"
 #include "src/reference/model_weights.hpp"
-#include "src/reference/rope.hpp"
+#include "src/reference/row_batch.hpp"
 #include "src/reference/sequence_state.hpp"
 #include "src/reference/thread_pool.hpp"
 #include "src/reference/tp_group.hpp"
@@ -40,16 +40,11 @@ class ModelRank {
   void mtp_forward(const SequenceRows& rows);
 
  private:
-  /// What a layer needs to know of the rows of a pass, laid out one after another.
+  /// The rows that go through the layers together.
   struct Pass {
-    std::vector<SequenceState*> states;    ///< one per sequence
-    std::vector<std::int64_t> row_counts;  ///< one per sequence
-    std::vector<std::size_t> sequence_of;  ///< [rows]
-    std::vector<std::int64_t> positions;   ///< [rows]
-    std::vector<TokenId> tokens;           ///< [rows]
-    RopeAngles plain_angles;               ///< layers of ratio 0
-    RopeAngles compress_angles;            ///< the others
-    std::size_t rows() const { return tokens.size(); }
+    std::vector<SequenceState*> states;  ///< one per sequence
+    std::vector<TokenId> tokens;         ///< [rows]
+    RowBatch batch;
   };
 
   Pass make_pass(std::span<const SequenceRows> rows, bool mtp) const;
@@ -58,16 +53,6 @@ class ModelRank {
                  std::span<float> streams);
   void attention(const LayerWeights& weights, std::size_t layer, const Pass& pass,
                  std::span<const float> x, std::span<float> y);
-  void attend(const LayerWeights& weights, std::size_t layer, const Pass& pass,
-              std::span<const float> q, const std::vector<std::vector<int>>& picks,
-              std::span<float> o);
-  void gather_keys(const LayerWeights& weights, const LayerState& state, std::int64_t position,
-                   const std::vector<int>* picks, std::vector<float>& keys) const;
-  std::vector<std::vector<int>> choose_blocks(const LayerWeights& weights, std::size_t layer,
-                                              const Pass& pass, std::span<const float> qr_quantized,
-                                              std::span<const float> x, const RopeAngles& angles);
-  void compress(const CompressorWeights& weights, const Pass& pass, std::span<const float> x,
-                std::size_t layer, CompressorState LayerState::*state);
   void moe(const MoeWeights& weights, const Pass& pass, std::span<const float> z,
            std::span<float> y);
   void write_logits(std::span<const SequenceRows> rows, std::span<const float> streams,

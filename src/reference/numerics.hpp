@@ -121,6 +121,8 @@ void act_quant_bytes(std::span<const float> row, int group, std::span<std::uint8
 void fp4_quant_bytes(std::span<const float> row, std::span<std::uint8_t> packed,
                      std::span<std::uint8_t> scales);
 
+/// Rows and columns of an FP8 weight that share a scale.
+inline constexpr int kFp8Block = 128;
 /// Elements of an FP4 scale group, in weights and in the indexer.
 inline constexpr int kFp4Group = 32;
 /// Elements that share an activation scale in front of an FP8 or FP4 linear.

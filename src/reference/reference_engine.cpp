@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "runtime/base/log.hpp"
 #include "src/checkpoint/problems.hpp"
 #include "src/reference/lanes.hpp"
 #include "src/reference/model_rank.hpp"
@@ -179,6 +180,16 @@ struct ReferenceEngine::Impl {
     }
   }
 
+  void count_nan_rows(SequenceId sequence, const StepLogits& logits) {
+    for (int r = 0; r < logits.rows; ++r) {
+      if (std::ranges::none_of(logits.row(r), [](float v) { return v != v; })) continue;
+      if (nan_rows++ == 0) {
+        log::warn("sequence {} has NaN among its logits: the weights, or the engine, are damaged",
+                  number(sequence));
+      }
+    }
+  }
+
   Checkpoint checkpoint;
   TpGroup group;
   std::deque<ModelRank> ranks;
@@ -186,6 +197,7 @@ struct ReferenceEngine::Impl {
   std::int64_t max_rollback = 0;
   std::unordered_map<std::uint64_t, std::vector<SequenceState>> sequences;
   std::uint64_t last_id = 0;
+  std::int64_t nan_rows = 0;
 };
 
 ReferenceEngine::ReferenceEngine(Checkpoint checkpoint, const ReferenceOptions& options)
@@ -230,6 +242,10 @@ std::int64_t ReferenceEngine::mtp_length(SequenceId sequence) const {
   return impl_->states(sequence, "asking for a length")[0].mtp_length();
 }
 
+std::int64_t ReferenceEngine::nan_rows() const {
+  return impl_->nan_rows;
+}
+
 const SequenceState& ReferenceEngine::state(SequenceId sequence, int tp_rank) const {
   return impl_->states(sequence, "asking for a state").at(static_cast<std::size_t>(tp_rank));
 }
@@ -270,6 +286,9 @@ std::vector<StepLogits> ReferenceEngine::step(std::span<const SequenceStep> batc
     for (const std::vector<SequenceRows>& pass : passes)
       impl_->ranks[rank].forward(pass);
   });
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    impl_->count_nan_rows(batch[i].sequence, results[i]);
+  }
   return results;
 }
 
@@ -302,6 +321,7 @@ StepLogits ReferenceEngine::mtp_step(SequenceId sequence, std::span<const TokenI
       impl_->ranks[static_cast<std::size_t>(tp_rank)].mtp_forward(pass.front());
     }
   });
+  impl_->count_nan_rows(sequence, result);
   return result;
 }
 

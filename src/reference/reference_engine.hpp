@@ -17,7 +17,7 @@ struct ReferenceOptions {
   int threads = 0;                  ///< worker threads in all; 0 = one per CPU of this process
   int tp_size = 1;                  ///< tensor parallel ranks, each a thread of this process
   std::int64_t max_context = 0;     ///< tokens a sequence may hold; 0 = max_position_embeddings
-  std::int64_t max_rollback = 128;  ///< newest tokens that rollback() can drop
+  std::int64_t max_rollback = 128;  ///< tokens that rollback() can go back from the longest length
 };
 
 /// The exact model on the CPU: plain loops with the rounding points of the model specification,
@@ -26,7 +26,8 @@ struct ReferenceOptions {
 /// Weights stay quantised in the mapped checkpoint; a sequence's memory grows with its length.
 /// The order of every sum is fixed by the row alone, so a row's logits are bit-equal whatever the
 /// batch, the cutting into steps and the thread count. Another tp_size changes the order of the
-/// sums over split dimensions, and nothing else.
+/// sums over split dimensions (the output projection, the experts' down projections: less than 1e-6
+/// of their size), and nothing else.
 class ReferenceEngine final : public Engine {
  public:
   /// @param checkpoint  from open_checkpoint(): every tensor that the config implies is there
@@ -58,6 +59,10 @@ class ReferenceEngine final : public Engine {
   /// Positions that the MTP block has seen. rollback(length) lowers it to length - 1, as the entry
   /// of a position depends on the token after it.
   std::int64_t mtp_length(SequenceId sequence) const;
+
+  /// Rows of logits with a NaN in them, since the start. A NaN stays in its own row; the first one
+  /// is also logged.
+  std::int64_t nan_rows() const;
 
   /// What a rank keeps of a sequence; for tests. Valid until the next call that changes it.
   const reference::SequenceState& state(SequenceId sequence, int tp_rank = 0) const;

@@ -12,19 +12,16 @@
 namespace ingot::reference {
 namespace {
 
-/// Rows and columns of an FP8 weight that share a scale.
-constexpr int kFp8Block = 128;
-
-void dequantize_fp8_row(const WeightMatrix& weight, std::int64_t row, float* to) {
-  const std::byte* from = weight.data + row * weight.stored_columns;
-  const std::uint8_t* scales = weight.scales + row / kFp8Block * weight.scale_columns;
-  const std::int64_t end = weight.first_column + weight.columns;
-  for (std::int64_t column = weight.first_column; column < end;) {
-    const std::int64_t block = column / kFp8Block;
-    const int width = static_cast<int>(std::min((block + 1) * kFp8Block, end) - column);
-    convert_e4m3(from + column, width, e8m0_value(scales[block]), to);
-    column += width;
-    to += width;
+void dequantize_fp8(const WeightMatrix& weight, std::int64_t first, int count, float* to) {
+  const std::int64_t end = weight.first_row + first + count;
+  for (std::int64_t row = weight.first_row + first; row < end;) {
+    const std::int64_t block = row / kFp8Block;
+    const auto rows = static_cast<int>(std::min((block + 1) * kFp8Block, end) - row);
+    convert_e4m3(weight.data + row * weight.stored_columns + weight.first_column,
+                 weight.stored_columns, rows, weight.first_column, weight.columns,
+                 weight.scales + block * weight.scale_columns, to);
+    row += rows;
+    to += static_cast<std::ptrdiff_t>(rows) * weight.columns;
   }
 }
 
@@ -83,24 +80,21 @@ WeightMatrix weight_matrix(const TensorView& weight, const TensorView* scale) {
 }
 
 void dequantize_rows(const WeightMatrix& weight, std::int64_t first, int count, float* to) {
+  if (weight.format == WeightFormat::fp8) {
+    dequantize_fp8(weight, first, count, to);
+    return;
+  }
   for (int i = 0; i < count; ++i, to += weight.columns) {
     const std::int64_t row = weight.first_row + first + i;
     const std::int64_t at = row * weight.stored_columns + weight.first_column;
-    switch (weight.format) {
-      case WeightFormat::f32:
-        std::memcpy(to, weight.data + 4 * at, 4 * static_cast<std::size_t>(weight.columns));
-        break;
-      case WeightFormat::bf16:
-        convert_bf16(weight.data + 2 * at, weight.columns, to);
-        break;
-      case WeightFormat::fp8:
-        dequantize_fp8_row(weight, row, to);
-        break;
-      case WeightFormat::fp4:
-        convert_e2m1(weight.data + at / 2,
-                     weight.scales + row * weight.scale_columns + weight.first_column / kFp4Group,
-                     weight.columns, to);
-        break;
+    if (weight.format == WeightFormat::f32) {
+      std::memcpy(to, weight.data + 4 * at, 4 * static_cast<std::size_t>(weight.columns));
+    } else if (weight.format == WeightFormat::bf16) {
+      convert_bf16(weight.data + 2 * at, weight.columns, to);
+    } else {
+      convert_e2m1(weight.data + at / 2,
+                   weight.scales + row * weight.scale_columns + weight.first_column / kFp4Group,
+                   weight.columns, to);
     }
   }
 }

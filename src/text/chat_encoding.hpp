@@ -40,7 +40,8 @@ struct Prompt {
 };
 
 /// Renders a conversation. Source: model specification 6.2; byte-equal to the official encoder.
-/// Errors: invalid_argument (roles out of order, an effort that the table lacks, by name).
+/// Errors: invalid_argument (roles out of order, an effort that the table lacks, by name), with the
+/// message's index.
 [[nodiscard]] Result<Prompt> render_chat(std::span<const ChatMessage> messages,
                                          const ChatEncodingOptions& options);
 
@@ -49,8 +50,13 @@ std::vector<TokenId> encode_prompt(const Tokenizer& tokenizer, const Prompt& pro
                                    bool allow_special = false);
 
 /// Reads messages in the OpenAI chat format: a JSON array, or an object with `messages` and
-/// optionally `tools` and `response_format`.
-/// Errors: corrupt, invalid_argument; the message names the message's index and field.
+/// optionally `tools` and `response_format`, which go to the first message (an empty system message
+/// is put in front if that is a user's). Other keys of the object are the caller's affair; a
+/// message's unknown field is an error. `wo_eos` (or `prefix`), `task`, `tools`, `response_format`
+/// and `reasoning_content` (or `reasoning`) of a message are read as the official encoder does.
+/// Roles out of order are refused here already, with the index that the caller knows.
+/// Errors: corrupt, invalid_argument, unsupported (a part that is not text); the message names the
+/// message's index and field.
 [[nodiscard]] Result<std::vector<ChatMessage>> parse_chat_messages(std::string_view json,
                                                                    std::string_view origin);
 

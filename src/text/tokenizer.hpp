@@ -35,6 +35,8 @@ class Tokenizer {
 
   /// Appends the ids of `text` to `out`. Bytes that are not UTF-8 are encoded as U+FFFD, one for
   /// each maximal invalid part, as the Unicode standard recommends.
+  /// Throws EngineError(unsupported) where a split pattern of the file gives up on the text; those
+  /// of DeepSeek-V4 cannot.
   void encode(std::string_view text, AddedTokens added, std::vector<TokenId>& out) const;
   std::vector<TokenId> encode(std::string_view text,
                               AddedTokens added = AddedTokens::as_text) const;

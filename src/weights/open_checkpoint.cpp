@@ -8,7 +8,6 @@
 #include <mutex>
 #include <thread>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "runtime/base/log.hpp"
 #include "src/checkpoint/safetensors.hpp"
@@ -52,7 +51,7 @@ std::string_view block_name(std::string_view name) {
   return name.substr(0, name.find('.', name.find('.') + 1));
 }
 
-/// A line for each missing tensor, but one for a block of which nothing is there.
+/// A line for each missing tensor (the first 2000), but one for a block of which nothing is there.
 void report_missing(const std::vector<TensorSpec>& table,
                     const std::vector<const TensorSpec*>& missing, Problems& problems) {
   if (missing.empty()) return;
@@ -62,10 +61,13 @@ void report_missing(const std::vector<TensorSpec>& table,
     ++expected[block_name(spec.name)];
   for (const TensorSpec* spec : missing)
     ++lacking[block_name(spec->name)];
+  constexpr std::size_t kMostLines = 2000;
+  std::size_t told = 0;
   std::string_view last_whole_block;
   for (const TensorSpec* spec : missing) {
     const std::string_view block = block_name(spec->name);
     if (block.empty() || lacking[block] != expected[block]) {
+      if (++told > kMostLines) continue;
       problems.add(ErrorCode::not_found,
                    fmt::format("tensor {} ({} {}) is missing", spec->name, dtype_name(spec->dtype),
                                shape_text(spec->shape)));
@@ -74,6 +76,10 @@ void report_missing(const std::vector<TensorSpec>& table,
                    fmt::format("all {} tensors of {} are missing", expected[block], block));
       last_whole_block = block;
     }
+  }
+  if (told > kMostLines) {
+    problems.add(ErrorCode::not_found,
+                 fmt::format("{} more tensors are missing", told - kMostLines));
   }
 }
 
@@ -111,13 +117,13 @@ Result<void> check_token_experts(const TensorView& tensor, const ModelConfig& co
 std::vector<std::string> check_complete(const Checkpoint& checkpoint, Problems& problems) {
   const ModelConfig& config = checkpoint.config();
   const std::vector<TensorSpec> table = tensor_table(config);
-  std::unordered_set<std::string_view> known;
-  known.reserve(table.size());
+  const std::span<const TensorView> tensors = checkpoint.tensors();
+  std::vector<bool> known(tensors.size());
   std::vector<const TensorSpec*> missing;
   for (const TensorSpec& spec : table) {
-    known.insert(spec.name);
     const TensorView* tensor = checkpoint.find(spec.name);
     if (tensor != nullptr) {
+      known[static_cast<std::size_t>(tensor - tensors.data())] = true;
       check_tensor(*tensor, spec, file_name(checkpoint, *tensor), problems);
     } else if (!checkpoint.may_be_unread(spec.name)) {
       missing.push_back(&spec);
@@ -126,8 +132,9 @@ std::vector<std::string> check_complete(const Checkpoint& checkpoint, Problems& 
   report_missing(table, missing, problems);
   std::size_t draft = 0;
   std::size_t foreign = 0;
-  for (const TensorView& tensor : checkpoint.tensors()) {
-    if (known.contains(tensor.name)) continue;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (known[i]) continue;
+    const TensorView& tensor = tensors[i];
     if (is_model_name(tensor.name)) {
       problems.add(ErrorCode::unsupported,
                    fmt::format("tensor {} of {} is unknown; ingot would leave out a part of this "

@@ -42,8 +42,8 @@ class PartialFile {
   static Result<PartialFile> create(const fs::path& path) {
     PartialFile file(path, ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
     if (file.fd_ < 0) return io_failure("creating", path);
-    if (::flock(file.fd_, LOCK_EX | LOCK_NB) != 0) {
-      file.owned_ = false;
+    // A file system without locks cannot tell; it is trusted.
+    if (::flock(file.fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
       return fail(ErrorCode::io, fmt::format("writing {}: another run is writing it; wait for it, "
                                              "or give another folder",
                                              path.string()));

@@ -71,13 +71,14 @@ class TableWriter {
   }
   void fp8(const std::string& name, std::int64_t rows, std::int64_t columns,
            Split split = Split::replicated) {
-    add(name + ".weight", TensorKind::fp8, Dtype::f8_e4m3, {rows, columns}, split);
-    add(name + ".scale", TensorKind::block_scale, Dtype::f8_e8m0,
+    add(fmt::format("{}.weight", name), TensorKind::fp8, Dtype::f8_e4m3, {rows, columns}, split);
+    add(fmt::format("{}.scale", name), TensorKind::block_scale, Dtype::f8_e8m0,
         {ceil_div(rows, kBlock), ceil_div(columns, kBlock)}, split);
   }
   void fp4(const std::string& name, std::int64_t rows, std::int64_t columns, Split split) {
-    add(name + ".weight", TensorKind::fp4, Dtype::i8, {rows, columns / 2}, split);
-    add(name + ".scale", TensorKind::group_scale, Dtype::f8_e8m0, {rows, columns / kGroup}, split);
+    add(fmt::format("{}.weight", name), TensorKind::fp4, Dtype::i8, {rows, columns / 2}, split);
+    add(fmt::format("{}.scale", name), TensorKind::group_scale, Dtype::f8_e8m0,
+        {rows, columns / kGroup}, split);
   }
 
   void attention(const std::string& attn, LayerKind kind, int ratio) {
@@ -152,7 +153,10 @@ bool is_valid_tp(const ModelConfig& config, int tp) {
 }  // namespace
 
 std::vector<TensorSpec> tensor_table(const ModelConfig& config) {
+  // Two tensors for each matrix of an expert, and less than 64 others in a block.
+  const auto blocks = static_cast<std::size_t>(config.num_layers + config.num_mtp_layers);
   std::vector<TensorSpec> table;
+  table.reserve(blocks * (6 * static_cast<std::size_t>(config.num_experts) + 64));
   TableWriter writer(config, table);
   writer.globals_before_layers();
   for (int layer = 0; layer < config.num_layers; ++layer) {

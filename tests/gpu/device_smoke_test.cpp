@@ -119,7 +119,8 @@ TEST_CASE("the driver, NVRTC and NCCL open and name themselves", "[gpu][smoke][s
   fmt::print("smoke: NCCL {} {}\n", (*nccl)->path().string(), (*nccl)->version_text());
 }
 
-TEST_CASE("a kernel compiled by NVRTC for this card sums blocks exactly", "[gpu][smoke][sanitize]") {
+TEST_CASE("a kernel compiled by NVRTC for this card sums blocks exactly",
+          "[gpu][smoke][sanitize]") {
   const auto driver = test::driver_or_skip(1);
   if (!driver) return;
   const cu::Context context = cu::Context::retain(driver, 0);
@@ -151,7 +152,21 @@ TEST_CASE("a kernel compiled by NVRTC for this card sums blocks exactly", "[gpu]
       expected += values[block * 256 + i];
     REQUIRE(sums[block] == expected);
   }
-  CHECK_THROWS_AS(module.function("absent"), EngineError);
+}
+
+TEST_CASE("a function that a module lacks and a device that is not there are named",
+          "[gpu][smoke]") {
+  const auto driver = test::driver_or_skip(1);
+  if (!driver) return;
+  const cu::Context context = cu::Context::retain(driver, 0);
+  const cu::Module module = load_smoke(context);
+  CHECK_THROWS_WITH(module.function("absent"),
+                    Catch::Contains("smoke") && Catch::Contains("absent"));
+  CHECK_THROWS_WITH(cu::Context::retain(driver, 99), Catch::Contains("device 99 does not exist"));
+  CHECK_THROWS_WITH(cu::Module::load(context, std::as_bytes(std::span("no cubin")), "torn"),
+                    Catch::Contains("loading the kernel torn"));
+  CHECK_THROWS_WITH(cu::DeviceBuffer::allocate(context, std::size_t{1} << 50),
+                    Catch::Contains("bytes are free"));
 }
 
 TEST_CASE("a graph of programmatic dependent launches runs in order", "[gpu][smoke][sanitize]") {

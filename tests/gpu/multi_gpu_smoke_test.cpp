@@ -1,12 +1,15 @@
 // Two GPUs in one process, a thread per rank: a captured all-reduce, and flags in peer memory.
 #include <fmt/format.h>
+#include <ifaddrs.h>
 
 #include <array>
 #include <barrier>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <cstdlib>
 #include <exception>
 #include <functional>
+#include <optional>
 #include <span>
 #include <thread>
 
@@ -17,6 +20,7 @@
 #include "runtime/cuda/module.hpp"
 #include "tests/gpu/smoke_kernels.hpp"
 #include "tests/support/gpu.hpp"
+#include "tests/support/notes.hpp"
 #include "tests/support/skip.hpp"
 
 using namespace ingot;
@@ -25,8 +29,8 @@ namespace {
 
 constexpr int kRanks = 2;
 
-/// Runs `body(rank)` in a thread per rank; rethrows the first rank's error. A body meets the others
-/// at the barrier; one that fails leaves it, so that nobody waits for it.
+/// Runs `body(rank)` in a thread per rank. A rank that fails says so at once and leaves the
+/// barrier, so that nobody waits for it there; then the first rank's error is thrown.
 void on_ranks(std::barrier<>& meet, const std::function<void(int)>& body) {
   std::array<std::exception_ptr, kRanks> errors{};
   {
@@ -35,8 +39,11 @@ void on_ranks(std::barrier<>& meet, const std::function<void(int)>& body) {
       threads.emplace_back([&, rank] {
         try {
           body(rank);
-        } catch (...) {
+          test::note(rank, "done");
+        } catch (const std::exception& error) {
           errors[static_cast<std::size_t>(rank)] = std::current_exception();
+          fmt::print("rank {} failed: {}\n", rank, error.what());
+          std::fflush(stdout);
         }
         meet.arrive_and_drop();
       });
@@ -47,15 +54,47 @@ void on_ranks(std::barrier<>& meet, const std::function<void(int)>& body) {
   }
 }
 
+/// Waits until the stream is done, but not for ever: a peer that failed never answers.
+void await(const cu::Context& context, const cu::Stream& stream) {
+  constexpr std::chrono::seconds kPatience{5};
+  cu::Event event = cu::Event::create(context, cu::Event::Timing::off);
+  event.record(stream);
+  const auto start = std::chrono::steady_clock::now();
+  while (!event.is_done()) {
+    if (std::chrono::steady_clock::now() - start > kPatience) {
+      throw EngineError(ErrorCode::cuda, "the stream is not done after 5 seconds");
+    }
+    std::this_thread::yield();
+  }
+}
+
+std::string network_interfaces() {
+  std::string names;
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return "unknown";
+  for (const ifaddrs* one = list; one != nullptr; one = one->ifa_next) {
+    if (names.find(one->ifa_name) == std::string::npos) names += fmt::format(" {}", one->ifa_name);
+  }
+  ::freeifaddrs(list);
+  return names;
+}
+
 }  // namespace
 
 TEST_CASE("NCCL adds over two ranks inside captured graphs", "[gpu][multi-gpu][smoke]") {
   const auto driver = test::driver_or_skip(kRanks);
   if (!driver) return;
-  // NVLink multicast is not what is checked here, and not every shared host allows it.
+  // NVLink multicast is not what is checked here, and not every shared host allows it. All ranks
+  // are in this process, so the loopback interface is enough to meet.
   REQUIRE(::setenv("NCCL_NVLS_ENABLE", "0", 1) == 0);
+  REQUIRE(::setenv("NCCL_DEBUG", "WARN", 0) == 0);
+  REQUIRE(::setenv("NCCL_SOCKET_IFNAME", "lo", 0) == 0);
+  fmt::print("smoke: network interfaces:{}\n", network_interfaces());
+  std::fflush(stdout);
   const auto nccl = value_or_throw(nccl::NcclApi::open(test::library_directories()));
+  test::note(kRanks, "main: making the communicator's id");
   const nccl::ncclUniqueId id = nccl::Comm::make_id(*nccl);
+  test::note(kRanks, "main: waiting for the ranks");
   constexpr std::size_t kCount = 4096;  // one token's hidden state
   constexpr int kReplays = 100;
   std::barrier<> meet(kRanks);
@@ -64,47 +103,64 @@ TEST_CASE("NCCL adds over two ranks inside captured graphs", "[gpu][multi-gpu][s
 
   on_ranks(meet, [&](int rank) {
     const auto at = static_cast<std::size_t>(rank);
+    test::note(rank, "context and memory");
     const cu::Context context = cu::Context::retain(driver, rank);
     const cu::Stream stream = cu::Stream::create(context);
     const auto from = cu::DeviceBuffer::allocate(context, kCount * sizeof(float));
     const auto to = cu::DeviceBuffer::allocate(context, kCount * sizeof(float));
     std::vector<float> values(kCount);
-    for (std::size_t i = 0; i < kCount; ++i)
+    for (std::size_t i = 0; i < kCount; ++i) {
       values[i] = static_cast<float>(i) + 0.5F * static_cast<float>(rank);
+    }
     from.copy_from_host(stream, std::as_bytes(std::span(values)));
+    await(context, stream);
+    test::note(rank, "joining the communicator");
     nccl::Comm comm = nccl::Comm::join(nccl, kRanks, id, rank);
     const auto all_reduce = [&] {
       comm.all_reduce_sum(from.as<float>(), to.as<float>(), kCount, nccl::ncclFloat32, stream);
     };
+    test::note(rank, "first all-reduce");
     all_reduce();  // NCCL connects its ranks at the first collective, which a capture forbids
-    stream.synchronize();
+    await(context, stream);
     meet.arrive_and_wait();
 
-    cu::Capture capture(stream);
-    all_reduce();
-    const cu::Graph graph = capture.finish();
+    test::note(rank, "capturing");
+    std::optional<cu::Graph> graph;
+    {
+      cu::Capture capture(stream);
+      all_reduce();
+      graph = capture.finish();
+    }
     meet.arrive_and_wait();
-    const cu::GraphExec exec = cu::GraphExec::instantiate(graph);
-    exec.upload(stream);
+    test::note(rank, "instantiating");
+    std::optional<cu::GraphExec> exec = cu::GraphExec::instantiate(*graph);
+    exec->upload(stream);
     to.fill_bytes(stream, 0xff);
-    stream.synchronize();
+    await(context, stream);
     meet.arrive_and_wait();  // nobody instantiates while a collective is in flight
 
-    exec.launch(stream);
+    test::note(rank, "replaying");
+    exec->launch(stream);
+    await(context, stream);
     results[at].resize(kCount);
     to.copy_to_host(stream, std::as_writable_bytes(std::span(results[at])));
-    stream.synchronize();
+    await(context, stream);
     cu::Event begin = cu::Event::create(context, cu::Event::Timing::on);
     cu::Event end = cu::Event::create(context, cu::Event::Timing::on);
     meet.arrive_and_wait();
     begin.record(stream);
     for (int i = 0; i < kReplays; ++i)
-      exec.launch(stream);
+      exec->launch(stream);
     end.record(stream);
-    end.synchronize();
+    await(context, stream);
     us[at] = end.us_since(begin) / kReplays;
     comm.throw_if_failed();
+    // NCCL waits for the graphs that hold its collectives before a communicator ends.
+    test::note(rank, "destroying the graphs");
+    exec.reset();
+    graph.reset();
     meet.arrive_and_wait();
+    test::note(rank, "finishing the communicator");
     comm.finish();
   });
 
@@ -130,6 +186,7 @@ TEST_CASE("two GPUs exchange words and flags in each other's memory", "[gpu][mul
   }
   contexts[0].enable_peer_access(contexts[1]);
   contexts[1].enable_peer_access(contexts[0]);
+  const auto kernel = test::compile_for(contexts[0], "smoke.cuh", test::kSmokeSource);
 
   constexpr unsigned kRounds = 2000;
   constexpr std::size_t kInboxWords = 2 * 128;
@@ -141,19 +198,20 @@ TEST_CASE("two GPUs exchange words and flags in each other's memory", "[gpu][mul
   std::barrier<> meet(kRanks);
   on_ranks(meet, [&](int rank) {
     const auto at = static_cast<std::size_t>(rank);
+    test::note(rank, "module and memory");
     const cu::Context& context = contexts[at];
     context.make_current();
     const cu::Stream stream = cu::Stream::create(context);
-    const auto kernel = test::compile_for(context, "smoke.cuh", test::kSmokeSource);
     const cu::Module module = cu::Module::load(context, kernel.cubin, "smoke");
     const cu::CUfunction function = module.function("exchange");
     memory[at] = cu::DeviceBuffer::allocate(context, (kReportAt + 2) * sizeof(unsigned));
     memory[at].fill_bytes(stream, 0);
     cu::Event begin = cu::Event::create(context, cu::Event::Timing::on);
     cu::Event end = cu::Event::create(context, cu::Event::Timing::on);
-    stream.synchronize();
+    await(context, stream);
     meet.arrive_and_wait();
 
+    test::note(rank, "exchanging");
     unsigned* mine = memory[at].as<unsigned>();
     unsigned* peer = memory[at ^ 1].as<unsigned>();
     const test::ExchangeArgs args{.my_inbox = mine,
@@ -166,11 +224,11 @@ TEST_CASE("two GPUs exchange words and flags in each other's memory", "[gpu][mul
     begin.record(stream);
     cu::launch(stream, function, {.grid = {1}, .block = {128}}, &args);
     end.record(stream);
-    end.synchronize();
+    await(context, stream);
     us[at] = end.us_since(begin) / kRounds;
     memory[at].copy_to_host(stream, std::as_writable_bytes(std::span(reports[at])),
                             kReportAt * sizeof(unsigned));
-    stream.synchronize();
+    await(context, stream);
     meet.arrive_and_wait();  // the peer may still write into our memory
   });
   for (const auto& report : reports) {

@@ -6,9 +6,14 @@
 #include <cmath>
 #include <limits>
 
+#include "kernel_templates/family.hpp"
 #include "runtime/cuda/graph.hpp"
+#include "runtime/jit/arch.hpp"
+#include "runtime/jit/compile_pool.hpp"
+#include "runtime/jit/kernel_store.hpp"
 #include "tests/support/device_data.hpp"
 #include "tests/support/gpu.hpp"
+#include "tests/support/temp_dir.hpp"
 
 using namespace ingot;
 using kernels::RmsNorm;
@@ -61,10 +66,16 @@ TEST_CASE("every rms_norm variant agrees with the definition", "[gpu][families]"
     const auto x_device = test::to_device(context, stream, x);
     const auto weight_device = test::to_device(context, stream, weight);
 
-    for (const auto& params : RmsNorm::space(sample, limits).candidates()) {
-      const jit::Variant variant{std::string(RmsNorm::kStem), jit::param_values(params)};
-      CAPTURE(jit::describe(variant));
-      const jit::Kernel kernel = test::load_variant(context, variant);
+    const auto candidates = RmsNorm::space(sample, limits).candidates();
+    std::vector<jit::Variant> all;
+    for (const auto& params : candidates) {
+      all.push_back({std::string(RmsNorm::kStem), jit::param_values(params)});
+    }
+    const std::vector<jit::Kernel> loaded = test::load_variants(context, all);
+    for (std::size_t candidate = 0; candidate < candidates.size(); ++candidate) {
+      const auto& params = candidates[candidate];
+      const jit::Kernel& kernel = loaded[candidate];
+      CAPTURE(jit::describe(all[candidate]));
       const auto y_device = test::to_device(
           context, stream, std::vector<std::uint16_t>((kRows + kGuardRows) * hidden, kPoison));
       const RmsNorm::Args args{.input = x_device.as<kernels::bf16>(),
@@ -94,6 +105,56 @@ TEST_CASE("every rms_norm variant agrees with the definition", "[gpu][families]"
   }
   fmt::print("rms_norm: {} variants agree; at most {} unit(s) in the last place of bf16\n",
              variants, worst);
+}
+
+TEST_CASE("a kernel found in the cache runs as the one that was compiled", "[gpu][families]") {
+  const auto driver = test::driver_or_skip(1);
+  if (!driver) return;
+  const cu::Context context = cu::Context::retain(driver, 0);
+  const cu::Stream stream = cu::Stream::create(context);
+  const RmsNorm::Problem problem{.hidden = 1024, .rows = 5};
+  const auto params = RmsNorm::space(problem, cu::limits_of(context.device())).default_candidate();
+  const jit::KernelRequest request{
+      .variant = {std::string(RmsNorm::kStem), jit::param_values(params)},
+      .arch = value_or_throw(
+          jit::arch_of(context.device().compute_major, context.device().compute_minor)),
+      .allow_spills = true};
+  const auto files = value_or_throw(jit::find_nvrtc(test::library_directories()));
+  const auto pool = std::make_shared<jit::CompilePool>(
+      jit::CompilerIdentity{files.version, files.build},
+      jit::CompilePool::Options{.worker_command = jit::CompilePool::worker_command(files)});
+  const test::TempDir folder;
+  jit::KernelStore filler(kernels::embedded_templates(), std::shared_ptr<jit::Compiler>(pool),
+                          {.directories = {folder.path()}});
+  REQUIRE(filler.get(request));
+  jit::KernelStore frozen(kernels::embedded_templates(),
+                          fail(ErrorCode::not_found, "no NVRTC on this machine"),
+                          {.directories = {folder.path()}, .frozen = true});
+  const auto entry = frozen.get(request);
+  REQUIRE(entry);
+  CHECK(frozen.stats().compiled == 0);
+
+  const jit::Kernel kernel =
+      jit::Kernel::load(context, (*entry)->kernel.cubin, request.variant.family);
+  const auto x = test::random_bf16(5 * 1024, 5);
+  const auto weight = test::random_bf16(1024, 6);
+  const auto x_device = test::to_device(context, stream, x);
+  const auto weight_device = test::to_device(context, stream, weight);
+  const auto y_device =
+      test::to_device(context, stream, std::vector<std::uint16_t>(x.size(), kPoison));
+  const RmsNorm::Args args{.input = x_device.as<kernels::bf16>(),
+                           .weight = weight_device.as<kernels::bf16>(),
+                           .output = y_device.as<kernels::bf16>(),
+                           .rows = 5,
+                           .eps = kEps};
+  kernel.launch(stream, RmsNorm::launch_shape(problem, params), args);
+  const auto y = test::to_host<std::uint16_t>(stream, y_device);
+  for (std::size_t row = 0; row < 5; ++row) {
+    const auto expected = reference_row(std::span(x).subspan(row * 1024, 1024), weight);
+    for (std::size_t i = 0; i < 1024; ++i) {
+      REQUIRE(test::bf16_distance(y[row * 1024 + i], expected[i]) <= 1);
+    }
+  }
 }
 
 TEST_CASE("rms_norm works in place inside a graph of dependent launches",

@@ -2,9 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
 #include "kernel_templates/family.hpp"
 #include "runtime/jit/arch.hpp"
 #include "runtime/jit/compile_job.hpp"
+#include "runtime/jit/compile_pool.hpp"
 #include "runtime/jit/nvrtc_compiler.hpp"
 #include "tests/support/skip.hpp"
 
@@ -49,12 +54,38 @@ jit::CompiledKernel compile_for(const cu::Context& context, const std::string& n
   return value_or_throw(open_compiler().compile(job));
 }
 
+std::vector<jit::Kernel> load_variants(const cu::Context& context,
+                                       const std::vector<jit::Variant>& variants) {
+  const auto tree = kernels::embedded_templates();
+  const std::string arch = arch_of(context);
+  const auto files = value_or_throw(jit::find_nvrtc(library_directories()));
+  auto pool = jit::CompilePool::with_nvrtc(
+      files, static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
+  std::vector<Result<jit::CompiledKernel>> compiled(variants.size(),
+                                                    fail(ErrorCode::io, "not compiled"));
+  std::atomic<std::size_t> next = 0;
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < pool.jobs(); ++i) {
+      threads.emplace_back([&] {
+        for (std::size_t at = next++; at < variants.size(); at = next++) {
+          const auto bundle = tree.bundle(jit::template_name(variants[at].family));
+          compiled[at] = bundle ? pool.compile(jit::make_job(*bundle, variants[at], arch))
+                                : tl::unexpected(bundle.error());
+        }
+      });
+    }
+  }
+  std::vector<jit::Kernel> kernels;
+  for (std::size_t i = 0; i < variants.size(); ++i) {
+    kernels.push_back(jit::Kernel::load(context, value_or_throw(std::move(compiled[i])).cubin,
+                                        variants[i].family));
+  }
+  return kernels;
+}
+
 jit::Kernel load_variant(const cu::Context& context, const jit::Variant& variant) {
-  const auto bundle =
-      value_or_throw(kernels::embedded_templates().bundle(jit::template_name(variant.family)));
-  const auto compiled =
-      value_or_throw(open_compiler().compile(jit::make_job(bundle, variant, arch_of(context))));
-  return jit::Kernel::load(context, compiled.cubin, variant.family);
+  return load_variants(context, {variant}).front();
 }
 
 }  // namespace ingot::test

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "runtime/cuda/context.hpp"
 #include "runtime/jit/compiler.hpp"
@@ -18,8 +19,10 @@ std::shared_ptr<const cu::DriverApi> driver_or_skip(int devices);
 jit::CompiledKernel compile_for(const cu::Context& context, const std::string& name,
                                 const std::string& source);
 
-/// The family's kernel for one variant, compiled for the context's card from the embedded
-/// templates.
+/// The family's kernels, compiled for the context's card from the embedded templates: one for each
+/// variant, in their order. Compiles in child processes, as many as there are cores.
+std::vector<jit::Kernel> load_variants(const cu::Context& context,
+                                       const std::vector<jit::Variant>& variants);
 jit::Kernel load_variant(const cu::Context& context, const jit::Variant& variant);
 
 }  // namespace ingot::test

@@ -3,7 +3,13 @@
 #include <catch2/catch.hpp>
 
 #include <fmt/core.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+
+#include "tests/support/notes.hpp"
 #include "tests/support/skip.hpp"
 
 namespace {
@@ -11,9 +17,35 @@ namespace {
 int passed = 0;
 int failed = 0;
 
+/// A test that needs a GPU may hang in a driver or on another rank; nothing but ending the process
+/// helps then. The message says which test and what it noted last.
+constexpr unsigned kGpuTestSeconds = 20;
+char running_test[256];
+
+void end_hung_test(int) {
+  const auto say = [](const char* text) {
+    if (::write(STDOUT_FILENO, text, std::strlen(text)) < 0) ::_exit(125);
+  };
+  say("\nFAILED: hung: ");
+  say(running_test);
+  say("\n");
+  ingot::test::write_notes(STDOUT_FILENO);
+  ::_exit(124);
+}
+
 struct CaseCounter : Catch::TestEventListenerBase {
   using TestEventListenerBase::TestEventListenerBase;
+  void testCaseStarting(const Catch::TestCaseInfo& info) override {
+    if (std::find(info.lcaseTags.begin(), info.lcaseTags.end(), "gpu") == info.lcaseTags.end()) {
+      return;
+    }
+    std::strncpy(running_test, info.name.c_str(), sizeof running_test - 1);
+    std::fflush(stdout);
+    (void)std::signal(SIGALRM, end_hung_test);
+    ::alarm(kGpuTestSeconds);
+  }
   void testCaseEnded(const Catch::TestCaseStats& stats) override {
+    ::alarm(0);
     ++(stats.totals.testCases.failed > 0 ? failed : passed);
   }
 };

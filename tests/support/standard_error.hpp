@@ -1,28 +1,11 @@
 #pragma once
 
-#include <unistd.h>
-
-#include <cstdio>
-#include <stdexcept>
+#include <functional>
 #include <string>
-
-#include "tests/support/temp_dir.hpp"
 
 namespace ingot::test {
 
-/// What `body` wrote to standard error.
-template <class Body>
-std::string standard_error_of(Body body) {
-  const TempDir dir;
-  const auto file = dir / "stderr";
-  std::fflush(stderr);
-  const int saved = ::dup(STDERR_FILENO);
-  if (std::freopen(file.c_str(), "w", stderr) == nullptr) throw std::runtime_error("freopen");
-  body();
-  std::fflush(stderr);
-  ::dup2(saved, STDERR_FILENO);
-  ::close(saved);
-  return read_file(file);
-}
+/// What `body` wrote to standard error. Not for tests that run beside other threads' output.
+std::string standard_error_of(const std::function<void()>& body);
 
 }  // namespace ingot::test

@@ -55,5 +55,7 @@ TEST_CASE("every architecture of the table has limits, and the driver's fit a pl
     CHECK(limits->has_clusters == (arch.compute_major >= 9));
   }
   CHECK(cu::limits_of_arch("sm_90a")->smem_per_block_bytes == 232448);
-  CHECK(cu::limits_of_arch("sm_999").error().code == ErrorCode::unsupported);
+  CHECK(cu::limits_of_arch("sm_999")->arch == 999);
+  CHECK(cu::limits_of_arch("sm_999")->smem_per_block_bytes == 99 * 1024);
+  CHECK(cu::limits_of_arch("none").error().code == ErrorCode::invalid_argument);
 }

@@ -89,7 +89,7 @@ TEST_CASE("a compiler that crashes on one variant costs that variant alone", "[c
 
 TEST_CASE("a compiler that is killed is tried once more and bars nothing", "[cpu][jit]") {
   jit::CompilePool pool(kFake, fake_options());
-  const auto kernel = pool.compile(job_of("KILLED"));
+  const auto kernel = pool.compile(job_of(GENERATE("KILLED", "INTERRUPTED")));
   REQUIRE_FALSE(kernel);
   CHECK(kernel.error().code == ErrorCode::io);
   CHECK_THAT(kernel.error().message, Catch::Contains("killed twice") && Catch::Contains("--jobs"));

@@ -28,6 +28,7 @@ Result<jit::CompiledKernel> FakeCompiler::compile(const jit::CompileJob& job) {
     ::raise(SIGSEGV);
   }
   if (says("KILLED")) ::raise(SIGKILL);
+  if (says("INTERRUPTED")) ::raise(SIGINT);
   while (says("HANG"))
     ::pause();
   if (says("FAIL")) {

@@ -10,7 +10,7 @@ namespace ingot::test {
 /// Made-up cubins, at once: bytes that depend on everything the job holds, resources that depend on
 /// its length. Words in the source make it misbehave:
 ///   FAIL does not compile, SPILL compiles with spills, CRASH ends the process by SIGSEGV,
-///   KILLED by SIGKILL, HANG never answers.
+///   KILLED by SIGKILL, INTERRUPTED by SIGINT, HANG never answers.
 class FakeCompiler : public jit::Compiler {
  public:
   explicit FakeCompiler(jit::CompilerIdentity identity = {"13.0", "fake"})

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "runtime/base/subprocess.hpp"
+#include "runtime/jit/bundle.hpp"
 #include "runtime/jit/compile_worker.hpp"
 #include "tests/runtime/jit/fake_compiler.hpp"
 #include "tests/runtime/jit/store_fixture.hpp"
@@ -96,6 +97,16 @@ int ingot_test_hidden_command(int argc, char** argv) {
     for (int round = 0;; ++round) {
       if (const int status = fill(arguments[0], round % 40 + 1); status != 0) return status;
     }
+  }
+  if (command == "import-as-nobody") {
+    if (!drop_root()) return kCannotRun;
+    const auto imported = jit::import_bundle(arguments[0], jit::CubinCache(arguments[1]));
+    if (!imported) {
+      fmt::print(stderr, "{}\n", imported.error().message);
+      return 1;
+    }
+    if (!test::damage_in(arguments[1]).empty()) return 3;
+    return fill(arguments[1], std::stoi(arguments[2]));
   }
   if (command == "fill-full-disk") return fill_full_disk(arguments[0]);
   return -1;

@@ -1,10 +1,11 @@
 #include "src/checkpoint/checkpoint.hpp"
 
 #include <catch2/catch.hpp>
-#include <chrono>
+#include <ctime>
 
 #include "src/weights/open_checkpoint.hpp"
 #include "tests/support/made_checkpoint.hpp"
+#include "tests/support/sanitizer.hpp"
 #include "tests/support/temp_dir.hpp"
 
 using namespace ingot;
@@ -22,15 +23,15 @@ TEST_CASE("a V4-Flash checkpoint of 46 shards opens complete in well under a sec
   const test::TempDir dir;
   const bool with_index = GENERATE(false, true);
   test::write_sparse_checkpoint(dir.path(), golden("deepseek-v4-flash.json"), 46, with_index);
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();  // not wall time: tests share the machine with others
   const Checkpoint checkpoint = value_or_throw(open_checkpoint(dir.path()));
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   CHECK(checkpoint.tensors().size() == 69187);
   CHECK(checkpoint.shards().size() == 46);
   std::uint64_t bytes = 0;
   for (const TensorView& tensor : checkpoint.tensors())
     bytes += tensor.bytes.size();
   CHECK(bytes == 159'609'485'896);
-  CAPTURE(seconds.count());
-  CHECK(seconds.count() < 1.5);
+  CAPTURE(seconds);
+  if (!test::kSanitized) CHECK(seconds < 1);
 }

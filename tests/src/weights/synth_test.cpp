@@ -1,5 +1,9 @@
 #include "src/weights/synth.hpp"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
@@ -181,6 +185,35 @@ TEST_CASE("what an interrupted run left is overwritten by the next", "[cpu][synt
   value_or_throw(write_synthetic_checkpoint(options("tiny.json", dir.path()), nullptr));
   CHECK(!fs::exists(dir / "model.safetensors.partial"));
   CHECK(open_checkpoint(dir.path()));
+}
+
+TEST_CASE("two runs never write one folder at a time", "[cpu][synth]") {
+  const test::TempDir dir;
+  const int other = ::open((dir / "model.safetensors.partial").c_str(), O_RDWR | O_CREAT, 0644);
+  REQUIRE(::flock(other, LOCK_EX) == 0);
+  const auto refused = write_synthetic_checkpoint(options("tiny.json", dir.path()), nullptr);
+  ::close(other);
+  REQUIRE(!refused);
+  CHECK(contains(refused.error().message, "another run is writing it"));
+  CHECK(fs::exists(dir / "model.safetensors.partial"));
+  CHECK(write_synthetic_checkpoint(options("tiny.json", dir.path()), nullptr));
+}
+
+TEST_CASE("a checkpoint beyond the disk is refused before any work", "[cpu][synth]") {
+  const test::TempDir dir;
+  auto config = nlohmann::json::parse(test::read_file(golden("tiny.json")));
+  config["hidden_size"] = 1048576;
+  config["vocab_size"] = 16777216;  // 35 TB of embedding, and as much of head
+  test::write_file(dir / "huge.json", config.dump());
+  SynthOptions made = options("tiny.json", dir / "out");
+  made.config_json = dir / "huge.json";
+  bool worked = false;
+  const auto refused =
+      write_synthetic_checkpoint(made, [&](std::uint64_t, std::uint64_t) { worked = true; });
+  REQUIRE(!refused);
+  CHECK(refused.error().code == ErrorCode::io);
+  CHECK(!worked);
+  CHECK(fs::is_empty(dir / "out"));
 }
 
 TEST_CASE("a target that is a file, and experts that are no power of two, are refused",

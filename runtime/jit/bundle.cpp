@@ -1,0 +1,139 @@
+#include "runtime/jit/bundle.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "runtime/base/atomic_publish.hpp"
+#include "runtime/base/byte_stream.hpp"
+#include "runtime/base/compression.hpp"
+#include "runtime/base/hash.hpp"
+
+namespace ingot::jit {
+namespace {
+
+// magic, schema, zstd frame, checksum over all before it. The frame holds a count, then for each
+// entry its file name and its encoding with nothing compressed.
+constexpr std::string_view kMagic = "ingot-bundle\n";
+constexpr std::uint64_t kSchema = 1;
+constexpr int kLevel = 12;
+constexpr std::size_t kMostBytes = std::size_t{8} << 30;
+constexpr std::size_t kChecksumBytes = sizeof(Digest::bytes);
+
+std::string checksum_of(std::string_view bytes) {
+  const Digest digest = digest_of(bytes);
+  return {reinterpret_cast<const char*>(digest.bytes.data()), digest.bytes.size()};
+}
+
+}  // namespace
+
+std::string encode_bundle(const std::vector<CacheEntry>& entries) {
+  ByteWriter content;
+  content.u64(entries.size());
+  for (const CacheEntry& entry : entries) {
+    content.text(CubinCache::file_name(entry.manifest));
+    content.text(encode_entry(entry, Packing::plain));
+  }
+  ByteWriter out;
+  out.u64(kSchema);
+  out.text(zstd_compress(content.take(), kLevel));
+  std::string bytes = std::string(kMagic) + out.take();
+  return bytes + checksum_of(bytes);
+}
+
+Result<std::vector<CacheEntry>> decode_bundle(std::string_view bytes, std::string_view origin) {
+  const auto corrupt = [&](std::string_view why) {
+    return fail(ErrorCode::corrupt, fmt::format("kernel bundle {}: {}", origin, why));
+  };
+  if (!bytes.starts_with(kMagic) || bytes.size() < kMagic.size() + kChecksumBytes) {
+    return corrupt("not a bundle, or cut off");
+  }
+  const std::string_view sealed = bytes.substr(0, bytes.size() - kChecksumBytes);
+  if (checksum_of(sealed) != bytes.substr(sealed.size())) {
+    return corrupt("its checksum does not match its content (cut off?)");
+  }
+  ByteReader head(sealed.substr(kMagic.size()));
+  if (const std::uint64_t schema = head.u64(); schema != kSchema) {
+    return fail(ErrorCode::unsupported,
+                fmt::format("kernel bundle {}: its format is {}, this program reads {}: made by "
+                            "another version of ingot",
+                            origin, schema, kSchema));
+  }
+  const std::string_view frame = head.text();
+  if (!head.done()) return corrupt("its length does not fit");
+  const auto content = zstd_decompress(frame, kMostBytes);
+  if (!content) return corrupt(content.error().message);
+
+  ByteReader in(*content);
+  std::vector<CacheEntry> entries;
+  for (std::uint64_t left = in.u64(); left > 0 && in.ok(); --left) {
+    const std::string name(in.text());
+    auto entry = decode_entry(in.text(), fmt::format("{}:{}", origin, name));
+    if (!in.ok()) break;
+    if (!entry) return tl::unexpected(entry.error());
+    if (name != CubinCache::file_name(entry->manifest)) {
+      return corrupt(fmt::format("an entry calls itself \"{}\", its key is {}", name,
+                                 CubinCache::file_name(entry->manifest)));
+    }
+    entries.push_back(std::move(*entry));
+  }
+  if (!in.done()) return corrupt("its entries do not fit its length");
+  return entries;
+}
+
+Result<ExportResult> export_bundle(const std::vector<CubinCache>& layers,
+                                   const std::vector<std::string>& archs,
+                                   const std::filesystem::path& file) {
+  ExportResult result;
+  std::vector<CacheEntry> entries;
+  std::set<std::string> names;
+  for (const CubinCache& layer : layers) {
+    for (const CubinCache::File& candidate : layer.files()) {
+      auto entry = CubinCache::read(candidate.path);
+      if (!entry) {
+        result.damaged += entry.error().code == ErrorCode::corrupt ? 1 : 0;
+        continue;
+      }
+      const std::string& arch = entry->manifest.arch;
+      if (!archs.empty() && std::find(archs.begin(), archs.end(), arch) == archs.end()) continue;
+      if (!names.insert(candidate.path.filename().string()).second) continue;
+      ++(entry->is_barred() ? result.bars : result.kernels);
+      entries.push_back(std::move(*entry));
+    }
+  }
+  if (entries.empty()) {
+    return fail(ErrorCode::not_found,
+                fmt::format("exporting to {}: the kernel cache holds nothing{}", file.string(),
+                            archs.empty() ? "" : fmt::format(" for {}", fmt::join(archs, ", "))));
+  }
+  const std::string bytes = encode_bundle(entries);
+  result.bundle_bytes = bytes.size();
+  const auto target = file.has_parent_path() ? file : std::filesystem::path(".") / file;
+  if (auto published = publish_file(target, bytes); !published) {
+    return tl::unexpected(published.error());
+  }
+  return result;
+}
+
+Result<ImportResult> import_bundle(const std::filesystem::path& file, const CubinCache& cache) {
+  const auto bytes = read_whole_file(file);
+  if (!bytes) return tl::unexpected(bytes.error());
+  const auto entries = decode_bundle(*bytes, file.string());
+  if (!entries) return tl::unexpected(entries.error());
+  ImportResult result;
+  for (const CacheEntry& entry : *entries) {
+    if (cache.find(entry.manifest)) {
+      ++result.known;
+      continue;
+    }
+    if (auto published = cache.publish(entry); !published) {
+      return tl::unexpected(published.error());
+    }
+    ++result.added;
+  }
+  return result;
+}
+
+}  // namespace ingot::jit

@@ -1,0 +1,386 @@
+#include "src/batch/batch_request.hpp"
+
+#include <fmt/core.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "src/batch/request_fields.hpp"
+#include "src/text/json_value.hpp"
+
+namespace ingot {
+namespace {
+
+constexpr std::string_view kUrl = "/v1/chat/completions";
+constexpr std::size_t kMaxCustomIdBytes = 512;
+
+Unexpected invalid(std::string message) {
+  return fail(ErrorCode::invalid_argument, std::move(message));
+}
+
+/// Runs each step in turn; the first error is the result.
+template <class... Steps>
+Result<void> in_turn(Steps&&... steps) {
+  Result<void> result;
+  const auto go = [&](auto&& step) {
+    result = step();
+    return result.has_value();
+  };
+  (void)(go(steps) && ...);
+  return result;
+}
+
+/// Moves a field's value to where it goes, where the field is there.
+template <class T, class Target>
+Result<void> take(Result<std::optional<T>> field, Target& target) {
+  if (!field) return Unexpected(field.error());
+  if (*field) target = static_cast<Target>(**field);
+  return {};
+}
+template <class T>
+Result<void> take(Result<std::optional<T>> field, std::optional<T>& target) {
+  if (!field) return Unexpected(field.error());
+  if (*field) target = std::move(**field);
+  return {};
+}
+
+// ---- body fields ---------------------------------------------------------------------------
+
+Result<void> take_stop(RequestFields& body, SamplingParams& sampling) {
+  const JsonValue* stop = body.any("stop");
+  if (stop == nullptr) return {};
+  sampling.stop.clear();
+  if (stop->kind == JsonValue::Kind::string) {
+    sampling.stop.push_back(stop->text);
+    return {};
+  }
+  if (stop->kind != JsonValue::Kind::array) {
+    return invalid("body.stop must be a string or an array of strings");
+  }
+  for (const JsonValue& item : stop->items) {
+    if (item.kind != JsonValue::Kind::string) {
+      return invalid(
+          fmt::format("body.stop must hold strings only, not {}", json_kind_name(item.kind)));
+    }
+    sampling.stop.push_back(item.text);
+  }
+  return {};
+}
+
+Result<void> take_stop_ids(RequestFields& body, SamplingParams& sampling) {
+  const auto ids = body.of_kind("stop_token_ids", JsonValue::Kind::array);
+  if (!ids) return Unexpected(ids.error());
+  if (*ids == nullptr) return {};
+  for (const JsonValue& item : (*ids)->items) {
+    const auto id = json_integer(item);
+    if (!id || *id < 0 || *id > INT32_MAX) {
+      return invalid("body.stop_token_ids must hold token ids only");
+    }
+    sampling.stop_ids.push_back(static_cast<TokenId>(*id));
+  }
+  return {};
+}
+
+Result<void> take_logit_bias(RequestFields& body, SamplingParams& sampling) {
+  const auto bias = body.of_kind("logit_bias", JsonValue::Kind::object);
+  if (!bias) return Unexpected(bias.error());
+  if (*bias == nullptr) return {};
+  for (std::size_t i = 0; i < (*bias)->keys.size(); ++i) {
+    const std::string& key = (*bias)->keys[i];
+    TokenId id = 0;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (error != std::errc{} || end != key.data() + key.size() || id < 0) {
+      return invalid(fmt::format("body.logit_bias: {} is not a token id", shown(key)));
+    }
+    const auto value = json_number((*bias)->items[i]);
+    if (!value) return invalid(fmt::format("body.logit_bias: the bias of {} is not a number", id));
+    sampling.logit_bias.emplace_back(id, *value);
+  }
+  return {};
+}
+
+Result<void> take_lengths(RequestFields& body, SamplingParams& sampling) {
+  std::optional<std::int64_t> old_name, new_name;
+  auto taken = in_turn([&] { return take(body.integer("max_tokens"), old_name); },
+                       [&] { return take(body.integer("max_completion_tokens"), new_name); });
+  if (!taken) return taken;
+  if (old_name && new_name && *old_name != *new_name) {
+    return invalid(
+        fmt::format("body.max_tokens is {} but body.max_completion_tokens is {}; give one",
+                    *old_name, *new_name));
+  }
+  if (old_name) sampling.max_tokens = old_name;
+  if (new_name) sampling.max_tokens = new_name;
+  return {};
+}
+
+Result<void> take_logprobs(RequestFields& body, SamplingParams& sampling) {
+  std::optional<bool> wanted;
+  std::optional<std::int64_t> top;
+  auto taken = in_turn([&] { return take(body.boolean("logprobs"), wanted); },
+                       [&] { return take(body.integer("top_logprobs"), top); });
+  if (!taken) return taken;
+  if (top && *top != 0 && !wanted.value_or(false)) {
+    return invalid("body.top_logprobs needs body.logprobs to be true");
+  }
+  if (top && (*top < 0 || *top > kMaxTopLogprobs)) {
+    return invalid(
+        fmt::format("body.top_logprobs is {}: it must be from 0 to {}", *top, kMaxTopLogprobs));
+  }
+  if (wanted.value_or(false)) sampling.top_logprobs = static_cast<int>(top.value_or(0));
+  return {};
+}
+
+Result<void> take_sampling(RequestFields& body, SamplingParams& sampling) {
+  std::optional<std::int64_t> top_k, seed;
+  auto taken = in_turn(
+      [&] { return take(body.number("temperature"), sampling.temperature); },
+      [&] { return take(body.number("top_p"), sampling.top_p); },
+      [&] { return take(body.integer("top_k"), top_k); },
+      [&] { return take(body.number("min_p"), sampling.min_p); },
+      [&] { return take(body.number("repetition_penalty"), sampling.repetition_penalty); },
+      [&] { return take(body.number("presence_penalty"), sampling.presence_penalty); },
+      [&] { return take(body.number("frequency_penalty"), sampling.frequency_penalty); },
+      [&] { return take(body.integer("seed"), seed); },
+      [&] { return take(body.boolean("ignore_eos"), sampling.ignore_eos); },
+      [&] { return take(body.integer("thinking_budget"), sampling.thinking_budget); },
+      [&] { return take_stop(body, sampling); }, [&] { return take_stop_ids(body, sampling); },
+      [&] { return take_logit_bias(body, sampling); }, [&] { return take_lengths(body, sampling); },
+      [&] { return take_logprobs(body, sampling); });
+  if (!taken) return taken;
+  if (top_k) {
+    // -1 is how other servers spell "off".
+    if (*top_k < -1 || *top_k > INT32_MAX) {
+      return invalid(fmt::format("body.top_k is {}: it must be 0 (off) or more", *top_k));
+    }
+    sampling.top_k = static_cast<int>(std::max<std::int64_t>(*top_k, 0));
+  }
+  if (seed) sampling.seed = static_cast<std::uint64_t>(*seed);
+  return {};
+}
+
+/// The API takes more names than a checkpoint has efforts (model specification 6.4).
+std::optional<Thinking> effort_from_api(std::string_view name, EffortTable table) {
+  const bool april = table == EffortTable::april;
+  if (name == "none" || name == "minimal") return Thinking::none;
+  if (name == "low") return april ? Thinking::high : Thinking::low;
+  if (name == "medium" || name == "high") return Thinking::high;
+  if (name == "xhigh" || name == "max") return Thinking::max;
+  return std::nullopt;
+}
+
+Result<void> take_thinking(RequestFields& body, const BatchDefaults& defaults,
+                           BatchRequest& request) {
+  std::optional<std::string> effort;
+  if (auto taken = take(body.string("reasoning_effort"), effort); !taken) return taken;
+  std::optional<Thinking> asked;
+  if (effort) {
+    asked = effort_from_api(*effort, defaults.efforts);
+    if (!asked) {
+      return invalid(
+          fmt::format("body.reasoning_effort is {}: it must be none, minimal, low, medium, "
+                      "high, xhigh or max",
+                      shown(*effort)));
+    }
+  }
+  const auto thinking = body.of_kind("thinking", JsonValue::Kind::object);
+  if (!thinking) return Unexpected(thinking.error());
+  if (*thinking != nullptr) {
+    RequestFields fields(**thinking, "body.thinking.");
+    std::optional<std::string> type;
+    if (auto taken = take(fields.string("type"), type); !taken) return taken;
+    if (auto known = fields.no_others(); !known && !defaults.ignore_unknown) return known;
+    if (type == "disabled") {
+      asked = Thinking::none;
+    } else if (type == "enabled") {
+      if (!asked || *asked == Thinking::none) {
+        asked = defaults.thinking == Thinking::none ? Thinking::high : defaults.thinking;
+      }
+    } else {
+      return invalid("body.thinking.type must be \"enabled\" or \"disabled\"");
+    }
+  }
+  if (asked) request.thinking = *asked;
+  return {};
+}
+
+/// Fields that change nothing here, and fields whose one value we can serve.
+Result<void> take_formalities(RequestFields& body) {
+  for (const std::string_view name : {"user", "metadata", "store", "service_tier",
+                                      "safety_identifier", "prompt_cache_key", "stream_options"}) {
+    body.any(name);
+  }
+  std::optional<bool> stream, parallel;
+  std::optional<std::int64_t> n;
+  auto taken = in_turn([&] { return take(body.boolean("stream"), stream); },
+                       [&] { return take(body.boolean("parallel_tool_calls"), parallel); },
+                       [&] { return take(body.integer("n"), n); });
+  if (!taken) return taken;
+  if (stream.value_or(false)) return invalid("body.stream is true: a batch cannot stream");
+  if (!parallel.value_or(true)) {
+    return invalid("body.parallel_tool_calls is false: the model cannot be held to one call");
+  }
+  if (n.value_or(1) != 1) return invalid(fmt::format("body.n is {}: it must be 1", *n));
+  return {};
+}
+
+/// The messages as JSON text; their values are given up, so that a long conversation is held once.
+Result<std::string> take_messages(RequestFields& body, JsonValue& object) {
+  const auto messages = body.of_kind("messages", JsonValue::Kind::array);
+  if (!messages) return Unexpected(messages.error());
+  if (*messages == nullptr) return invalid("body.messages is missing");
+  if ((*messages)->items.empty()) return invalid("body.messages is empty");
+  std::string text = to_python_json(**messages);
+  object.items[static_cast<std::size_t>(*messages - object.items.data())] = {};
+  return text;
+}
+
+Result<void> take_conversation(RequestFields& body, JsonValue& object,
+                               const BatchDefaults& defaults, BatchRequest& request) {
+  auto messages = take_messages(body, object);
+  if (!messages) return Unexpected(messages.error());
+  std::string conversation = std::move(*messages);
+  conversation.insert(0, "{\"messages\": ");
+
+  const JsonValue* choice = body.any("tool_choice");
+  const bool no_tools = choice != nullptr && choice->text == "none";
+  if (choice != nullptr && !no_tools && choice->text != "auto") {
+    return invalid(
+        "body.tool_choice must be \"auto\" or \"none\": the model cannot be forced to call");
+  }
+  const auto tools = body.of_kind("tools", JsonValue::Kind::array);
+  if (!tools) return Unexpected(tools.error());
+  if (*tools != nullptr && !no_tools && !(*tools)->items.empty()) {
+    conversation += ", \"tools\": " + to_python_json(**tools);
+  }
+  const auto format = body.of_kind("response_format", JsonValue::Kind::object);
+  if (!format) return Unexpected(format.error());
+  // Schemas are asked for in the prompt, as the official encoder does; nothing holds the model to
+  // it.
+  if (*format != nullptr) {
+    conversation += ", \"response_format\": " + to_python_json(**format);
+  }
+  conversation += '}';
+  auto parsed = parse_chat_messages(conversation, "body");
+  if (!parsed) return Unexpected(parsed.error());
+  request.messages = std::move(*parsed);
+  if (defaults.system.empty()) return {};
+  ChatMessage& first = request.messages.front();
+  if (first.role != Role::system) {
+    ChatMessage system;
+    system.role = Role::system;
+    system.content = defaults.system;
+    request.messages.insert(request.messages.begin(), std::move(system));
+  } else if (first.content.empty()) {
+    first.content = defaults.system;  // made for the tools alone
+  }
+  return {};
+}
+
+Result<void> take_body(JsonValue& object, const BatchDefaults& defaults, BatchRequest& request) {
+  RequestFields body(object, "body.");
+  auto taken = in_turn([&] { return take_conversation(body, object, defaults, request); },
+                       [&] { return take_sampling(body, request.sampling); },
+                       [&] { return take_thinking(body, defaults, request); },
+                       [&] { return take_formalities(body); },
+                       [&] { return take(body.string("model"), request.model); });
+  if (!taken) return taken;
+  return defaults.ignore_unknown ? Result<void>() : body.no_others();
+}
+
+// ---- the line ------------------------------------------------------------------------------
+
+std::uint64_t seed_of(std::string_view custom_id, std::uint64_t base) {
+  return XXH3_64bits_withSeed(custom_id.data(), custom_id.size(), base);
+}
+
+BatchRequest with_defaults(const InputLine& line, const BatchDefaults& defaults,
+                           std::string custom_id) {
+  BatchRequest request;
+  request.line = line.number;
+  request.model = defaults.model;
+  request.thinking = defaults.thinking;
+  request.keep_thinking = defaults.keep_thinking;
+  request.sampling = defaults.sampling;
+  request.sampling.seed = seed_of(custom_id, defaults.seed);
+  request.custom_id = std::move(custom_id);
+  return request;
+}
+
+using LineFailure = tl::unexpected<BatchError>;
+
+LineFailure line_failure(const InputLine& line, std::string code, std::string message,
+                         std::optional<std::string> custom_id = std::nullopt) {
+  return LineFailure(
+      BatchError{line.number, std::move(custom_id), std::move(code), std::move(message)});
+}
+
+LineFailure too_long(const InputLine& line) {
+  return line_failure(
+      line, "line_too_long",
+      fmt::format("the line is longer than {} MiB and was not read", kMaxLineBytes >> 20));
+}
+
+}  // namespace
+
+BatchResult<BatchRequest> parse_batch_line(InputLine line, const BatchDefaults& defaults) {
+  if (line.too_long) return too_long(line);
+  auto parsed = parse_json(line.text, "the line");
+  if (!parsed) return line_failure(line, "invalid_json", parsed.error().message);
+  line.text = {};  // a long line is not kept beside its values
+  if (parsed->kind != JsonValue::Kind::object) {
+    return line_failure(
+        line, "invalid_request",
+        fmt::format("the line must be a JSON object with custom_id, url and body, not "
+                    "{}",
+                    json_kind_name(parsed->kind)));
+  }
+  RequestFields fields(*parsed, "");
+  const auto custom_id = fields.string("custom_id");
+  if (!custom_id) return line_failure(line, "invalid_request", custom_id.error().message);
+  const auto refuse = [&](std::string message) {
+    return line_failure(line, "invalid_request", std::move(message), *custom_id);
+  };
+  if (!*custom_id || (*custom_id)->empty()) return refuse("custom_id is missing");
+  if ((*custom_id)->size() > kMaxCustomIdBytes) {
+    return line_failure(line, "invalid_request",
+                        fmt::format("custom_id has {} bytes: at most {} are allowed",
+                                    (*custom_id)->size(), kMaxCustomIdBytes));
+  }
+  std::string method = "POST", url;
+  auto taken = in_turn([&] { return take(fields.string("method"), method); },
+                       [&] { return take(fields.string("url"), url); });
+  if (!taken) return refuse(taken.error().message);
+  if (method != "POST") return refuse(fmt::format("method is {}: it must be POST", shown(method)));
+  if (url.empty()) return refuse(fmt::format("url is missing: it must be {}", kUrl));
+  if (url != kUrl) return refuse(fmt::format("url is {}: it must be {}", shown(url), kUrl));
+  const auto body = fields.of_kind("body", JsonValue::Kind::object);
+  if (!body) return refuse(body.error().message);
+  if (*body == nullptr) return refuse("body is missing");
+  if (!defaults.ignore_unknown) {
+    if (auto known = fields.no_others(); !known) return refuse(known.error().message);
+  }
+  BatchRequest request = with_defaults(line, defaults, **custom_id);
+  JsonValue& object = parsed->items[static_cast<std::size_t>(*body - parsed->items.data())];
+  if (auto read = take_body(object, defaults, request); !read) return refuse(read.error().message);
+  return request;
+}
+
+BatchResult<BatchRequest> parse_text_line(InputLine line, const BatchDefaults& defaults) {
+  if (line.too_long) return too_long(line);
+  BatchRequest request = with_defaults(line, defaults, fmt::format("line-{}", line.number));
+  ChatMessage message;
+  if (!defaults.system.empty()) {
+    message.role = Role::system;
+    message.content = defaults.system;
+    request.messages.push_back(message);
+  }
+  message.role = Role::user;
+  message.content = std::move(line.text);
+  request.messages.push_back(std::move(message));
+  return request;
+}
+
+}  // namespace ingot

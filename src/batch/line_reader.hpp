@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "runtime/base/error.hpp"
+
+namespace ingot {
+
+/// One line of input without its end. `number` counts all lines from 1, blank ones too.
+struct InputLine {
+  std::int64_t number = 0;
+  std::string text;
+  bool too_long = false;  ///< longer than the reader's limit: `text` is empty, the rest was skipped
+};
+
+/// The longest line that is looked at; longer ones are skipped unparsed.
+inline constexpr std::size_t kMaxLineBytes = std::size_t{16} << 20;
+
+/// Reads lines of any length from a file descriptor, holding one line at most. Ends of lines are LF
+/// or CRLF, the last may have none, a byte-order mark at the very start is dropped. Does not own
+/// the descriptor. One thread at a time.
+class LineReader {
+ public:
+  explicit LineReader(int fd, std::string origin, std::size_t max_bytes = kMaxLineBytes);
+
+  /// The next line; nullopt at the end of input, or when a signal interrupted the wait for more.
+  /// Error: io.
+  [[nodiscard]] Result<std::optional<InputLine>> next();
+
+  /// next() will not wait: a line or the end lies ready.
+  bool ready();
+  bool at_end() const { return ended_ && buffer_.size() == begin_; }
+  bool interrupted() const { return interrupted_; }
+
+ private:
+  enum class Filled { more, end, interrupted, failed };
+  Filled fill();
+
+  int fd_;
+  std::string origin_;
+  std::size_t max_bytes_;
+  std::string buffer_;
+  std::size_t begin_ = 0;    ///< of the line that is being read, in buffer_
+  std::size_t scanned_ = 0;  ///< no LF before here
+  bool skipping_ = false;    ///< the line is too long: bytes are dropped up to its end
+  bool ended_ = false;
+  bool interrupted_ = false;
+  std::int64_t number_ = 0;
+};
+
+/// A line without anything but blanks.
+bool is_blank(std::string_view line);
+
+}  // namespace ingot

@@ -1,0 +1,189 @@
+#include "src/chat/chat_session.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "src/chat/prompt_match.hpp"
+
+namespace ingot {
+namespace {
+
+// One is enough for dropped thinking; the others make taking back a few turns cheap.
+constexpr std::size_t kMostSnapshots = 4;
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+}  // namespace
+
+ChatSession::ChatSession(Engine& engine, const Tokenizer& tokenizer, ChatSessionOptions options)
+    : engine_(engine),
+      tokenizer_(tokenizer),
+      options_(std::move(options)),
+      scheduler_(engine, tokenizer, options_.scheduler) {
+  reset();
+}
+
+ChatSession::~ChatSession() {
+  if (live_) engine_.release(live_->sequence);
+  for (const Held& snapshot : snapshots_)
+    engine_.release(snapshot.sequence);
+}
+
+void ChatSession::reset() {
+  messages_.clear();
+  if (options_.system.empty()) return;
+  ChatMessage system;
+  system.role = Role::system;
+  system.content = options_.system;
+  messages_.push_back(std::move(system));
+}
+
+Result<void> ChatSession::load(std::vector<ChatMessage> messages) {
+  ChatEncodingOptions encoding = options_.encoding;
+  encoding.generation_prompt = false;
+  if (auto rendered = render_chat(messages, encoding); !rendered) {
+    return Unexpected(rendered.error());
+  }
+  const bool has_system = !messages.empty() && messages.front().role == Role::system;
+  reset();
+  if (has_system) messages_.clear();
+  messages_.insert(messages_.end(), std::make_move_iterator(messages.begin()),
+                   std::make_move_iterator(messages.end()));
+  return {};
+}
+
+bool ChatSession::awaits_answer() const {
+  if (messages_.empty()) return false;
+  const Role last = messages_.back().role;
+  return last == Role::user || last == Role::tool || last == Role::developer;
+}
+
+bool ChatSession::undo() {
+  const auto last = std::find_if(messages_.rbegin(), messages_.rend(),
+                                 [](const ChatMessage& m) { return m.role == Role::user; });
+  if (last == messages_.rend()) return false;
+  messages_.erase(std::prev(last.base()), messages_.end());
+  return true;
+}
+
+void ChatSession::keep_snapshot(SequenceId sequence, std::span<const TokenId> tokens) {
+  snapshots_.push_back({sequence, {tokens.begin(), tokens.end()}});
+  if (snapshots_.size() <= kMostSnapshots) return;
+  engine_.release(snapshots_.front().sequence);
+  snapshots_.pop_front();
+}
+
+// Makes the live sequence stand for as long a beginning of the prompt as can be had; returns how
+// long.
+std::size_t ChatSession::prepare(std::span<const TokenId> prompt) {
+  const auto usable = [&](const Held& held) {
+    PromptMatch match = match_prompt(tokenizer_, held.tokens, prompt);
+    const auto dropped = engine_.length(held.sequence) - static_cast<std::int64_t>(match.kept);
+    return dropped <= engine_.max_rollback() ? match : PromptMatch{};
+  };
+  PromptMatch best = live_ ? usable(*live_) : PromptMatch{};
+  const Held* from = nullptr;  // a snapshot, where that goes further than the live sequence
+  for (const Held& snapshot : snapshots_) {
+    const PromptMatch match = usable(snapshot);
+    if (match.resume <= best.resume) continue;
+    best = match;
+    from = &snapshot;
+  }
+  if (from != nullptr || best.kept == 0) {
+    if (live_) engine_.release(live_->sequence);
+    live_.reset();  // a throw below must not leave a released sequence behind
+    live_ = from != nullptr ? Held{engine_.fork(from->sequence), from->tokens}
+                            : Held{engine_.create_sequence(), {}};
+  }
+  live_->tokens.resize(best.kept);
+  const auto kept = static_cast<std::int64_t>(best.kept);
+  if (kept < engine_.length(live_->sequence)) engine_.rollback(live_->sequence, kept);
+  return best.resume;
+}
+
+Result<TurnStats> ChatSession::ask(std::string text, const OnDelta& on_delta,
+                                   const ShouldStop& should_stop) {
+  ChatMessage question;
+  question.role = Role::user;
+  question.content = std::move(text);
+  messages_.push_back(std::move(question));
+  auto stats = answer(on_delta, should_stop);
+  if (!stats || awaits_answer()) messages_.pop_back();
+  return stats;
+}
+
+Result<TurnStats> ChatSession::answer(const OnDelta& on_delta, const ShouldStop& should_stop) {
+  const auto start = Clock::now();
+  const auto rendered = render_chat(messages_, options_.encoding);
+  if (!rendered) return Unexpected(rendered.error());
+  const std::vector<TokenId> prompt =
+      encode_prompt(tokenizer_, *rendered, options_.encoding.allow_special);
+
+  TurnStats stats;
+  GenerationResult result;
+  stats.prompt_tokens = static_cast<std::int64_t>(prompt.size());
+  const std::size_t resume = prepare(prompt);
+
+  // What the sequence holds and what the prompt says may be cut into tokens differently: the prompt
+  // that is fed begins with what it holds.
+  std::vector<TokenId> fed = live_->tokens;
+  fed.insert(fed.end(), prompt.begin() + static_cast<std::ptrdiff_t>(resume), prompt.end());
+  const std::int64_t held = engine_.length(live_->sequence);
+  stats.reused_tokens = stats.prompt_tokens - (static_cast<std::int64_t>(fed.size()) - held);
+
+  ScheduledRequest request;
+  request.generation.name = "this turn";
+  request.generation.prompt = fed;
+  request.generation.thinking = options_.encoding.thinking != Thinking::none;
+  request.generation.sampling = options_.sampling;
+  request.sequence = live_->sequence;
+  // Before the last token of the prompt: that is the one that says whether the model thinks, and
+  // the one that changes when this turn's thinking is dropped later.
+  const auto snapshot_at = static_cast<std::int64_t>(fed.size()) - 1;
+  if (snapshot_at > held) {
+    request.snapshot_at = snapshot_at;
+    request.on_snapshot = [&](SequenceId sequence) {
+      keep_snapshot(sequence, std::span(fed).first(static_cast<std::size_t>(snapshot_at)));
+    };
+  }
+  request.on_delta = on_delta;
+  request.on_finish = [&](GenerationResult finished) { result = std::move(finished); };
+  const auto id = scheduler_.submit(std::move(request));
+  if (!id) return Unexpected(id.error());
+
+  const std::int64_t before = scheduler_.totals().generated_tokens;
+  bool more = true;
+  while (more) {
+    if (should_stop()) scheduler_.cancel(*id);
+    more = scheduler_.step();
+    if (stats.first_token_s == 0 && scheduler_.totals().generated_tokens > before) {
+      stats.first_token_s = seconds_since(start);
+    }
+  }
+  // Of a prompt that was cut short a part was fed.
+  fed.resize(std::min(fed.size(), static_cast<std::size_t>(engine_.length(live_->sequence))));
+  fed.insert(fed.end(), result.tokens.begin(), result.tokens.end());
+  live_->tokens = std::move(fed);
+  if (result.error) return Unexpected(*result.error);
+
+  stats.total_s = seconds_since(start);
+  stats.finish_reason = result.finish_reason;
+  stats.thinking_tokens = result.thinking_tokens;
+  stats.answer_tokens = static_cast<std::int64_t>(result.tokens.size()) - result.thinking_tokens;
+  if (result.finish_reason == FinishReason::cancelled && result.tokens.empty()) return stats;
+
+  ChatMessage reply;
+  reply.role = Role::assistant;
+  reply.content = std::move(result.content);
+  reply.reasoning = std::move(result.reasoning);
+  reply.tool_calls = std::move(result.tool_calls);
+  messages_.push_back(std::move(reply));
+  return stats;
+}
+
+}  // namespace ingot

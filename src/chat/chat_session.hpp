@@ -1,0 +1,96 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/engine/engine.hpp"
+#include "src/sampler/sampling_params.hpp"
+#include "src/schedule/scheduler.hpp"
+#include "src/text/chat_encoding.hpp"
+#include "src/text/chat_message.hpp"
+#include "src/text/tokenizer.hpp"
+
+namespace ingot {
+
+struct ChatSessionOptions {
+  ChatEncodingOptions encoding;
+  SamplingParams sampling;
+  SchedulerOptions scheduler;
+  std::string system;
+};
+
+/// What one answer cost.
+struct TurnStats {
+  std::int64_t prompt_tokens = 0;
+  std::int64_t reused_tokens = 0;  ///< of the prompt, that the sequence held already
+  std::int64_t thinking_tokens = 0;
+  std::int64_t answer_tokens = 0;
+  double first_token_s = 0;  ///< from the question to the first token
+  double total_s = 0;
+  FinishReason finish_reason = FinishReason::stop;
+
+  std::int64_t prefilled_tokens() const { return prompt_tokens - reused_tokens; }
+};
+
+/// A conversation whose state stays in the engine between turns: a new turn feeds only what the
+/// sequence does not hold yet. Where the prompt parts from it — thinking that is dropped, a turn
+/// that is taken back — the session goes back by rollback, or to one of the snapshots that it keeps
+/// at the ends of the last prompts, and feeds the rest. One thread at a time; engine and tokenizer
+/// must outlive it.
+class ChatSession {
+ public:
+  ChatSession(Engine& engine, const Tokenizer& tokenizer, ChatSessionOptions options);
+  ChatSession(const ChatSession&) = delete;
+  ChatSession& operator=(const ChatSession&) = delete;
+  ~ChatSession();
+
+  using OnDelta = std::function<void(const OutputDelta&)>;
+  using ShouldStop = std::function<bool()>;
+
+  /// Begins with these messages instead.
+  /// Error: what render_chat reports (roles out of order).
+  [[nodiscard]] Result<void> load(std::vector<ChatMessage> messages);
+  /// Whether the conversation waits for the model: it ends with a user's or a tool's message.
+  bool awaits_answer() const;
+
+  /// Adds a user's message and answers it. `should_stop` is asked between steps; a stopped answer
+  /// stays in the conversation with what there was, unless there was nothing.
+  /// Errors: invalid_argument (the prompt does not fit the context), corrupt (NaN logits). The
+  /// conversation is then what it was before.
+  [[nodiscard]] Result<TurnStats> ask(std::string text, const OnDelta& on_delta,
+                                      const ShouldStop& should_stop);
+  /// Answers the conversation as it stands. Errors as ask().
+  [[nodiscard]] Result<TurnStats> answer(const OnDelta& on_delta, const ShouldStop& should_stop);
+
+  /// Takes back the last user's message and everything after it. False if there is none.
+  bool undo();
+  /// Begins anew, with the system message of the options.
+  void reset();
+
+  const std::vector<ChatMessage>& messages() const { return messages_; }
+
+ private:
+  /// A sequence and what it stands for: the tokens that it holds, and perhaps one more, the newest
+  /// of an answer that was cut off, which was never fed.
+  struct Held {
+    SequenceId sequence{};
+    std::vector<TokenId> tokens;
+  };
+
+  std::size_t prepare(std::span<const TokenId> prompt);
+  void keep_snapshot(SequenceId sequence, std::span<const TokenId> tokens);
+
+  Engine& engine_;
+  const Tokenizer& tokenizer_;
+  ChatSessionOptions options_;
+  Scheduler scheduler_;
+  std::vector<ChatMessage> messages_;
+  std::optional<Held> live_;
+  std::deque<Held> snapshots_;  ///< oldest first
+};
+
+}  // namespace ingot

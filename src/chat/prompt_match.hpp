@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "src/text/tokenizer.hpp"
+#include "src/token.hpp"
+
+namespace ingot {
+
+/// How much of a sequence a prompt can go on from.
+struct PromptMatch {
+  std::size_t kept = 0;    ///< tokens of the sequence that stay
+  std::size_t resume = 0;  ///< tokens of the prompt that these stand for; the rest is to be fed
+
+  bool operator==(const PromptMatch&) const = default;
+};
+
+/// The longest beginning of `prompt` that the tokens `held` already spell, ending where a control
+/// token ends or begins on both sides, and leaving at least one token of the prompt to feed.
+/// Ordinary text in between is compared by its bytes: what the model wrote need not be cut into
+/// tokens as the tokenizer would cut it.
+PromptMatch match_prompt(const Tokenizer& tokenizer, std::span<const TokenId> held,
+                         std::span<const TokenId> prompt);
+
+}  // namespace ingot

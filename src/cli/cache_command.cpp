@@ -1,0 +1,254 @@
+#include "src/cli/cache_command.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "kernel_templates/family.hpp"
+#include "runtime/base/log.hpp"
+#include "runtime/jit/arch.hpp"
+#include "runtime/jit/bundle.hpp"
+
+namespace ingot {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+bool is_wanted(const std::vector<std::string>& archs, const std::string& arch) {
+  return archs.empty() || std::find(archs.begin(), archs.end(), arch) != archs.end();
+}
+
+std::string params_text(const jit::Manifest& manifest) {
+  std::string text;
+  for (const jit::ParamValue& param : manifest.params) {
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", param.name, param.value);
+  }
+  return text;
+}
+
+/// The folder that is written.
+jit::CubinCache first_layer(const CacheOptions& options) {
+  auto layers = kernel_layers(options.cache);
+  if (layers.empty()) {
+    throw EngineError(ErrorCode::invalid_argument,
+                      "there is no kernel cache folder: name one with --cache-dir (neither "
+                      "XDG_CACHE_HOME nor HOME is set)");
+  }
+  return std::move(layers.front());
+}
+
+Json entry_json(const jit::CacheEntry& entry, const jit::CubinCache::File& file) {
+  const jit::Manifest& manifest = entry.manifest;
+  Json line;
+  line["family"] = manifest.family;
+  line["arch"] = manifest.arch;
+  line["params"] = Json::object();
+  for (const auto& param : manifest.params)
+    line["params"][param.name] = param.value;
+  line["nvrtc"] = manifest.compiler.version;
+  line["nvrtc_build"] = manifest.compiler.build;
+  line["key"] = manifest.kernel_key();
+  if (entry.is_barred()) {
+    line["barred"] = entry.barred;
+  } else {
+    line["registers"] = entry.kernel.resources.registers;
+    line["spill_bytes"] = entry.kernel.resources.spill_store_bytes;
+    line["static_smem_bytes"] = entry.kernel.resources.smem_bytes;
+    line["compile_seconds"] = entry.kernel.seconds;
+    line["cubin_bytes"] = entry.kernel.cubin.size();
+  }
+  line["file"] = file.path.string();
+  line["bytes"] = file.bytes;
+  return line;
+}
+
+int list(const CacheOptions& options, std::FILE* out) {
+  int kernels = 0;
+  int bars = 0;
+  int damaged = 0;
+  std::uint64_t bytes = 0;
+  for (const auto& layer : kernel_layers(options.cache)) {
+    for (const auto& file : layer.files()) {
+      const auto entry = jit::CubinCache::read(file.path);
+      if (!entry) {
+        ++damaged;
+        log::warn("{}", entry.error().message);
+        continue;
+      }
+      if (!is_wanted(options.archs, entry->manifest.arch)) continue;
+      bytes += file.bytes;
+      ++(entry->is_barred() ? bars : kernels);
+      if (options.json) {
+        fmt::print(out, "{}\n", entry_json(*entry, file).dump());
+      } else if (entry->is_barred()) {
+        fmt::print(out, "{:<20} {:<8} {}  barred: {}\n", entry->manifest.family,
+                   entry->manifest.arch, params_text(entry->manifest), entry->barred);
+      } else {
+        fmt::print(out, "{:<20} {:<8} {}  {} registers, {} bytes, {:.2f} s, NVRTC {}\n",
+                   entry->manifest.family, entry->manifest.arch, params_text(entry->manifest),
+                   entry->kernel.resources.registers, file.bytes, entry->kernel.seconds,
+                   entry->manifest.compiler.version);
+      }
+    }
+  }
+  if (!options.json) {
+    fmt::print(out, "{} kernels, {} barred, {} damaged, {:.1f} MiB\n", kernels, bars, damaged,
+               static_cast<double>(bytes) / (1 << 20));
+  }
+  return 0;
+}
+
+int verify(const CacheOptions& options, std::FILE* out) {
+  int good = 0;
+  Json damaged = Json::array();
+  for (const auto& layer : kernel_layers(options.cache)) {
+    for (const auto& file : layer.files()) {
+      if (const auto entry = jit::CubinCache::read(file.path)) {
+        ++good;
+      } else {
+        damaged.push_back(entry.error().message);
+        if (!options.json) fmt::print(out, "{}\n", entry.error().message);
+      }
+    }
+  }
+  if (options.json) {
+    fmt::print(out, "{}\n", Json{{"good", good}, {"damaged", damaged}}.dump());
+  } else {
+    fmt::print(out, "{} entries are whole, {} damaged{}\n", good, damaged.size(),
+               damaged.empty() ? "" : ": `ingot cache gc` removes them, a look-up rebuilds them");
+  }
+  return damaged.empty() ? 0 : 1;
+}
+
+jit::Variant variant_of(const CacheOptions& options) {
+  std::string stems;
+  for (const kernels::Family& family : kernels::families()) {
+    stems += (stems.empty() ? "" : ", ") + family.stem;
+    if (family.stem != options.family) continue;
+    jit::Variant variant{family.stem, family.defaults};
+    for (const std::string& word : options.params) {
+      const std::size_t equals = word.find('=');
+      const std::string name = word.substr(0, equals);
+      const auto param =
+          std::find_if(variant.params.begin(), variant.params.end(),
+                       [&](const jit::ParamValue& value) { return value.name == name; });
+      const char* end = word.data() + word.size();
+      const char* begin = equals == std::string::npos ? end : word.data() + equals + 1;
+      if (param == variant.params.end() || begin == end ||
+          std::from_chars(begin, end, param->value).ptr != end) {
+        std::string names;
+        for (const auto& value : variant.params)
+          names += " " + value.name;
+        throw EngineError(ErrorCode::invalid_argument,
+                          fmt::format("\"{}\" is no NAME=VALUE of {}; its parameters:{}", word,
+                                      family.stem, names));
+      }
+    }
+    return variant;
+  }
+  throw EngineError(
+      ErrorCode::invalid_argument,
+      fmt::format("there is no kernel family \"{}\"; families: {}", options.family, stems));
+}
+
+int explain(const CacheOptions& options, std::FILE* out) {
+  if (options.archs.empty()) {
+    throw EngineError(ErrorCode::invalid_argument, "explain needs --arch");
+  }
+  const auto store = value_or_throw(open_kernel_store(options.cache, 1));
+  const jit::KernelRequest request{.variant = variant_of(options),
+                                   .arch = value_or_throw(jit::parse_arch(options.archs.front()))};
+  const auto lines = value_or_throw(store->explain(request));
+  if (options.json) {
+    fmt::print(out, "{}\n",
+               Json{{"kernel", jit::describe(request.variant)},
+                    {"arch", request.arch},
+                    {"manifest", value_or_throw(store->manifest(request)).text()},
+                    {"lines", lines}}
+                   .dump());
+  } else {
+    fmt::print(out, "{} for {}\n", jit::describe(request.variant), request.arch);
+    for (const std::string& line : lines)
+      fmt::print(out, "{}\n", line);
+  }
+  return 0;
+}
+
+int collect(const CacheOptions& options, std::FILE* out) {
+  const auto result = first_layer(options).collect(
+      {.most_bytes = options.most_bytes, .most_age = options.most_age});
+  if (options.json) {
+    fmt::print(out, "{}\n",
+               Json{{"removed", result.removed},
+                    {"removed_bytes", result.removed_bytes},
+                    {"damaged", result.damaged},
+                    {"temporaries", result.temporaries},
+                    {"kept", result.kept},
+                    {"kept_bytes", result.kept_bytes}}
+                   .dump());
+  } else {
+    fmt::print(out,
+               "removed {} entries ({:.1f} MiB; {} of them damaged) and {} leftovers; {} entries "
+               "stay ({:.1f} MiB)\n",
+               result.removed, static_cast<double>(result.removed_bytes) / (1 << 20),
+               result.damaged, result.temporaries, result.kept,
+               static_cast<double>(result.kept_bytes) / (1 << 20));
+  }
+  return 0;
+}
+
+int export_to(const CacheOptions& options, std::FILE* out) {
+  const auto result =
+      value_or_throw(jit::export_bundle(kernel_layers(options.cache), options.archs, options.file));
+  if (result.damaged > 0) log::warn("{} damaged entries were left out", result.damaged);
+  if (options.json) {
+    fmt::print(out, "{}\n",
+               Json{{"kernels", result.kernels},
+                    {"barred", result.bars},
+                    {"damaged", result.damaged},
+                    {"bytes", result.bundle_bytes},
+                    {"file", options.file.string()}}
+                   .dump());
+  } else {
+    fmt::print(out, "exported {} kernels and {} barred variants to {} ({:.1f} MiB)\n",
+               result.kernels, result.bars, options.file.string(),
+               static_cast<double>(result.bundle_bytes) / (1 << 20));
+  }
+  return 0;
+}
+
+int import_from(const CacheOptions& options, std::FILE* out) {
+  const jit::CubinCache cache = first_layer(options);
+  const auto result = value_or_throw(jit::import_bundle(options.file, cache));
+  if (options.json) {
+    fmt::print(out, "{}\n", Json{{"added", result.added}, {"known", result.known}}.dump());
+  } else {
+    fmt::print(out, "imported {} entries into {}; {} were there\n", result.added,
+               cache.directory().string(), result.known);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int run_cache(const CacheOptions& options, std::FILE* out) {
+  switch (options.action) {
+    case CacheOptions::Action::list:
+      return list(options, out);
+    case CacheOptions::Action::verify:
+      return verify(options, out);
+    case CacheOptions::Action::explain:
+      return explain(options, out);
+    case CacheOptions::Action::gc:
+      return collect(options, out);
+    case CacheOptions::Action::export_bundle:
+      return export_to(options, out);
+    case CacheOptions::Action::import_bundle:
+      return import_from(options, out);
+  }
+  return 1;
+}
+
+}  // namespace ingot

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "src/cli/environment.hpp"
+#include "src/cli/settings.hpp"
+
+namespace ingot {
+
+struct ChatOptions {
+  Settings settings;
+  Environment environment;
+  std::optional<std::string> prompt;   ///< --prompt: one question, one answer
+  std::filesystem::path conversation;  ///< --conversation: messages to begin with
+  bool stats = false;                  ///< a line of figures after each answer, on standard error
+};
+
+/// `ingot chat`: a conversation on the terminal, or one prompt a line from a pipe.
+/// Returns the exit status: 0 at the end of input, 130 after an interrupt. Throws EngineError.
+int run_chat(const ChatOptions& options);
+
+}  // namespace ingot

@@ -1,0 +1,30 @@
+#pragma once
+
+namespace ingot {
+
+/// SIGINT and SIGTERM as a request instead of an end. While an object of this class lives, the
+/// first signal sets a flag that loops look at between steps; a second one of the same kind ends
+/// the program at once, as if nobody had listened. Only one object may live at a time, on the main
+/// thread; what handlers were there before comes back with its end.
+class InterruptGuard {
+ public:
+  InterruptGuard();
+  InterruptGuard(const InterruptGuard&) = delete;
+  InterruptGuard& operator=(const InterruptGuard&) = delete;
+  ~InterruptGuard();
+
+  /// The signal that came, or 0.
+  int requested() const;
+  /// Forgets it, and listens for a first one again.
+  void reset();
+};
+
+/// The exit status of a program that a signal ended: 128 + number, as shells have it.
+constexpr int interrupted_status(int signal) {
+  return 128 + signal;
+}
+
+/// Writing to a closed pipe becomes an error of that write instead of the end of the program.
+void ignore_closed_pipes();
+
+}  // namespace ingot

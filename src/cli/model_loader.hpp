@@ -1,0 +1,44 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "runtime/base/error.hpp"
+#include "src/cli/settings.hpp"
+#include "src/engine/engine.hpp"
+#include "src/schedule/scheduler.hpp"
+#include "src/text/chat_encoding.hpp"
+#include "src/text/tokenizer.hpp"
+
+namespace ingot {
+
+/// A model ready to run: the engine and, where text is wanted, the tokenizer beside it.
+struct LoadedModel {
+  std::string name;  ///< the checkpoint folder's own name
+  std::unique_ptr<Engine> engine;
+  std::optional<Tokenizer> tokenizer;
+  EffortTable efforts = EffortTable::april;
+};
+
+enum class WithTokenizer { no, yes };
+
+/// Opens the checkpoint of `settings.model` and makes the engine that `settings` ask for. Says in
+/// one line on standard error which device was taken and why, where the user left that open.
+/// Errors: those of open_checkpoint, Tokenizer::load and choose_device; invalid_argument where no
+/// model is named, the path is a file, or the TP size does not divide the model.
+[[nodiscard]] Result<LoadedModel> load_model(const Settings& settings, WithTokenizer tokenizer);
+
+/// The scheduler's options as the settings give them.
+SchedulerOptions scheduler_options(const Settings& settings);
+
+/// Sampling defaults as the settings give them; `seed` where they leave it unset.
+SamplingParams sampling_params(const Settings& settings, std::uint64_t seed);
+
+/// Whether the checkpoint's encoder has an effort. Error: what render_chat reports, which names it.
+[[nodiscard]] Result<void> check_effort(Thinking thinking, EffortTable efforts);
+
+/// "none", "low", "high" or "max", which the settings have checked.
+Thinking thinking_from_name(std::string_view name);
+
+}  // namespace ingot

@@ -1,0 +1,299 @@
+#include "src/cli/prewarm_command.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <thread>
+
+#include "runtime/base/log.hpp"
+#include "runtime/base/shared_library.hpp"
+#include "runtime/cuda/context.hpp"
+#include "runtime/jit/arch.hpp"
+#include "src/cli/progress.hpp"
+#include "src/plan/kernel_requests.hpp"
+
+namespace ingot {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// The architectures asked for, or those of the cards here; each once.
+std::vector<std::string> archs_of(const PrewarmOptions& options) {
+  std::set<std::string> archs;
+  for (const std::string& name : options.archs)
+    archs.insert(value_or_throw(jit::parse_arch(name)));
+  if (!archs.empty()) return {archs.begin(), archs.end()};
+  std::vector<std::filesystem::path> directories = options.cache.library_dirs;
+  for (auto& usual : usual_library_directories())
+    directories.push_back(std::move(usual));
+  const auto driver = cu::DriverApi::open(directories);
+  if (!driver) {
+    throw EngineError(ErrorCode::invalid_argument,
+                      fmt::format("which architecture to compile for is not known: name it with "
+                                  "--arch sm_NN (this machine shows no card: {})",
+                                  driver.error().message));
+  }
+  for (const cu::DeviceInfo& device : cu::list_devices(**driver)) {
+    archs.insert(value_or_throw(jit::arch_of(device.compute_major, device.compute_minor)));
+  }
+  return {archs.begin(), archs.end()};
+}
+
+std::vector<jit::KernelRequest> requests_of(const PrewarmOptions& options,
+                                            const std::vector<std::string>& archs) {
+  const ModelConfig config = value_or_throw(read_model_config(options.config_json));
+  const PlanScope scope{.tp_size = options.tp_size,
+                        .batch_buckets = options.batch_buckets,
+                        .context_buckets = options.context_buckets};
+  std::vector<jit::KernelRequest> requests;
+  std::set<std::string> seen;  // the defaults of several problems are often one kernel
+  const auto add = [&](const jit::Variant& variant, const std::string& arch, bool is_default) {
+    if (!seen.insert(arch + " " + jit::describe(variant)).second) return;
+    requests.push_back({.variant = variant, .arch = arch, .allow_spills = is_default});
+  };
+  for (const std::string& arch : archs) {
+    const auto limits = value_or_throw(cu::limits_of_arch(arch));
+    const auto sets = value_or_throw(kernel_requests(config, scope, limits));
+    for (const auto& set : sets) {
+      if (!set.candidates.empty()) add(set.candidates.front(), arch, true);
+    }
+    if (!options.all_candidates) continue;
+    for (const auto& set : sets) {
+      for (const auto& variant : set.candidates)
+        add(variant, arch, false);
+    }
+  }
+  return requests;
+}
+
+std::string title(const jit::KernelRequest& request) {
+  return fmt::format("{} {}", request.arch, jit::describe(request.variant));
+}
+
+std::string duration_text(double seconds) {
+  if (seconds < 90) return fmt::format("{:.0f} s", seconds);
+  return fmt::format("{:.0f} min", seconds / 60);
+}
+
+/// Compiles what is missing, `jobs` at a time.
+class Prewarm {
+ public:
+  Prewarm(const PrewarmOptions& options, jit::KernelStore& store,
+          std::vector<jit::KernelRequest> missing, std::FILE* out)
+      : options_(options),
+        store_(store),
+        missing_(std::move(missing)),
+        out_(out),
+        progress_(Progress::standard_error()),
+        start_(Clock::now()) {}
+
+  void run() {
+    // Processes that fill one cache at a time begin at different kernels: each then finds much of
+    // what the others made.
+    const auto first = static_cast<std::size_t>(::getpid()) * 0x9e3779b9U;
+    std::atomic<std::size_t> next = 0;
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < options_.jobs; ++i) {
+      threads.emplace_back([&] {
+        for (std::size_t at = next++; at < missing_.size(); at = next++) {
+          compile(missing_[(first + at) % missing_.size()]);
+        }
+      });
+    }
+    threads.clear();  // joins
+    if (error_) std::rethrow_exception(error_);
+  }
+
+  int failed() const { return failed_; }
+  int spilled() const { return spilled_; }
+
+ private:
+  void compile(const jit::KernelRequest& request) {
+    try {
+      const auto entry = store_.get(request);
+      const std::lock_guard lock(mutex_);
+      if (entry) {
+        print_compiled(request, (*entry)->kernel);
+      } else {
+        note_failure(request, entry.error());
+      }
+      ++done_;
+      show_progress(request);
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      error_ = std::current_exception();
+    }
+  }
+
+  void print_compiled(const jit::KernelRequest& request, const jit::CompiledKernel& kernel) {
+    progress_.clear();
+    if (options_.json) {
+      nlohmann::ordered_json line;
+      line["kernel"] = jit::describe(request.variant);
+      line["arch"] = request.arch;
+      line["compile_seconds"] = kernel.seconds;
+      line["registers"] = kernel.resources.registers;
+      line["spill_bytes"] = kernel.resources.spill_store_bytes;
+      line["static_smem_bytes"] = kernel.resources.smem_bytes;
+      line["cubin_bytes"] = kernel.cubin.size();
+      fmt::print(out_, "{}\n", line.dump());
+    } else {
+      fmt::print(out_, "compiled {} in {:.2f} s: {} registers\n", title(request), kernel.seconds,
+                 kernel.resources.registers);
+    }
+  }
+
+  void note_failure(const jit::KernelRequest& request, const Error& error) {
+    // A candidate that spills is barred by design; everything else is a failure of this run.
+    if (!request.allow_spills && error.code == ErrorCode::unsupported) {
+      ++spilled_;
+      return;
+    }
+    ++failed_;
+    progress_.clear();
+    log::error("{}: {}", title(request), error.message);
+  }
+
+  void show_progress(const jit::KernelRequest& request) {
+    if (!progress_.due()) return;
+    const double taken = std::chrono::duration<double>(Clock::now() - start_).count();
+    const double left =
+        taken / static_cast<double>(done_) * static_cast<double>(missing_.size() - done_);
+    progress_.show(fmt::format("compiling: {} of {} kernels, {} left; {}", done_, missing_.size(),
+                               duration_text(left), title(request)));
+  }
+
+  const PrewarmOptions& options_;
+  jit::KernelStore& store_;
+  const std::vector<jit::KernelRequest> missing_;
+  std::FILE* out_;
+
+  std::mutex mutex_;
+  Progress progress_;
+  Clock::time_point start_;
+  std::size_t done_ = 0;
+  int failed_ = 0;
+  int spilled_ = 0;
+  std::exception_ptr error_;
+};
+
+/// What the entries that are there took, to tell what the missing ones will.
+struct Average {
+  double seconds = 0;
+  double bytes = 0;
+  int count = 0;
+};
+
+Average average_of(const std::vector<jit::CubinCache>& layers) {
+  Average average;
+  for (const auto& layer : layers) {
+    for (const auto& file : layer.files()) {
+      const auto entry = jit::CubinCache::read(file.path);
+      if (!entry || entry->is_barred()) continue;
+      average.seconds += entry->kernel.seconds;
+      average.bytes += static_cast<double>(file.bytes);
+      ++average.count;
+    }
+  }
+  if (average.count > 0) {
+    average.seconds /= average.count;
+    average.bytes /= average.count;
+  }
+  return average;
+}
+
+int print_dry_run(const PrewarmOptions& options, std::size_t all, std::size_t missing,
+                  std::FILE* out) {
+  const Average average = average_of(kernel_layers(options.cache));
+  const double seconds = average.seconds * static_cast<double>(missing) / options.jobs;
+  const double bytes = average.bytes * static_cast<double>(missing);
+  if (options.json) {
+    nlohmann::ordered_json line;
+    line["kernels"] = all;
+    line["to_compile"] = missing;
+    line["estimated_seconds"] =
+        average.count > 0 ? nlohmann::ordered_json(seconds) : nlohmann::ordered_json(nullptr);
+    line["estimated_bytes"] =
+        average.count > 0 ? nlohmann::ordered_json(bytes) : nlohmann::ordered_json(nullptr);
+    fmt::print(out, "{}\n", line.dump());
+  } else if (average.count > 0 || missing == 0) {
+    fmt::print(out, "would compile {} of {} kernels: about {} with --jobs {}, {:.1f} MiB\n",
+               missing, all, duration_text(seconds), options.jobs, bytes / (1 << 20));
+  } else {
+    fmt::print(out,
+               "would compile {} of {} kernels; how long is not known before the first is "
+               "compiled\n",
+               missing, all);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int run_prewarm(const PrewarmOptions& options, std::FILE* out) {
+  const auto start = Clock::now();
+  const std::vector<std::string> archs = archs_of(options);
+  const std::vector<jit::KernelRequest> requests = requests_of(options, archs);
+  if (requests.empty()) {
+    throw EngineError(ErrorCode::unsupported,
+                      fmt::format("no kernel family runs on {}", fmt::join(archs, ", ")));
+  }
+  const auto store = value_or_throw(open_kernel_store(options.cache, options.jobs));
+  std::vector<jit::KernelRequest> missing;
+  int barred = 0;
+  int barred_defaults = 0;
+  for (const jit::KernelRequest& request : requests) {
+    if (store->would_compile(request)) {
+      missing.push_back(request);
+    } else if (!options.dry_run) {
+      const auto entry = store->get(request);
+      if (entry) continue;
+      ++barred;
+      if (request.allow_spills) {
+        ++barred_defaults;
+        log::error("{}: {}", title(request), entry.error().message);
+      }
+    }
+  }
+  if (options.dry_run) return print_dry_run(options, requests.size(), missing.size(), out);
+
+  Prewarm prewarm(options, *store, missing, out);
+  if (!missing.empty()) prewarm.run();
+  const auto stats = store->stats();
+  const int failed = prewarm.failed() + barred_defaults;
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  const std::string where = options.cache.cache_dirs.empty()
+                                ? "memory"
+                                : kernel_layers(options.cache).front().directory().string();
+  if (options.json) {
+    nlohmann::ordered_json line;
+    line["kernels"] = requests.size();
+    line["archs"] = archs;
+    line["compiled"] = stats.compiled;
+    line["found"] = stats.hits;
+    line["barred"] = barred + prewarm.spilled();
+    line["failed"] = failed;
+    line["unsaved"] = stats.unsaved;
+    line["seconds"] = seconds;
+    line["cache"] = where;
+    fmt::print(out, "{}\n", line.dump());
+  } else if (missing.empty() && failed == 0) {
+    fmt::print(out, "nothing to compile: all {} kernels for {} are in {}\n", requests.size(),
+               fmt::join(archs, ", "), where);
+  } else {
+    fmt::print(out,
+               "{} kernels for {}: {} compiled, {} found, {} barred, {} failed, in {:.1f} s; {}\n",
+               requests.size(), fmt::join(archs, ", "), stats.compiled - failed, stats.hits,
+               barred + prewarm.spilled(), failed, seconds, where);
+  }
+  return failed == 0 ? 0 : 1;
+}
+
+}  // namespace ingot

@@ -1,0 +1,83 @@
+#include "src/cli/program.hpp"
+
+#include <fmt/core.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <new>
+#include <span>
+
+#include "runtime/base/log.hpp"
+#include "runtime/jit/compile_worker.hpp"
+#include "src/cli/options.hpp"
+
+namespace ingot {
+namespace {
+
+// One overload a command.
+int run(const PrintAndExit& command) {
+  fmt::print("{}", command.text);
+  return 0;
+}
+int run(const ChatOptions& options) {
+  return run_chat(options);
+}
+int run(const GenerateOptions& options) {
+  return run_generate(options);
+}
+int run(const ScoreOptions& options) {
+  return run_score(options);
+}
+int run(const TokensOptions& options) {
+  return run_tokens(options, stdout);
+}
+int run(const InspectOptions& options) {
+  return run_inspect(options, stdout);
+}
+int run(const SynthOptions& options) {
+  return run_synth(options);
+}
+int run(const DoctorOptions& options) {
+  return run_doctor(options);
+}
+int run(const PrewarmOptions& options) {
+  return run_prewarm(options, stdout);
+}
+int run(const CacheOptions& options) {
+  return run_cache(options, stdout);
+}
+
+int report(const Error& error) {
+  log::error("{}", error.message);
+  return exit_status(error.code);
+}
+
+}  // namespace
+
+int run_program(int argc, const char* const* argv) {
+  try {
+    // The program runs itself to compile kernels; nobody types this command.
+    if (argc > 1 && std::string_view(argv[1]) == jit::kCompileWorkerCommand) {
+      return jit::run_compile_worker({argv + 2, argv + argc});
+    }
+    const auto command =
+        parse_command_line(std::span(argv, static_cast<std::size_t>(argc)), read_environment());
+    if (!command) return report(command.error());
+    const int status = std::visit([](const auto& options) { return run(options); }, *command);
+    // A full disk behind standard output shows only now.
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+      return report(
+          {ErrorCode::io, fmt::format("writing to standard output: {}", std::strerror(errno))});
+    }
+    return status;
+  } catch (const EngineError& error) {
+    return report(error.error());
+  } catch (const std::bad_alloc&) {
+    return report({ErrorCode::io, "out of memory: a smaller --context or --max-batch needs less"});
+  } catch (const std::exception& error) {
+    return report({ErrorCode::io, error.what()});
+  }
+}
+
+}  // namespace ingot

@@ -1,0 +1,117 @@
+#include "src/plan/kernel_requests.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "kernel_templates/act_quant.space.hpp"
+#include "kernel_templates/fp8_linear.space.hpp"
+#include "kernel_templates/fp8_linear_sm90.space.hpp"
+#include "kernel_templates/rms_norm.space.hpp"
+#include "kernel_templates/rope_kv_append.space.hpp"
+#include "src/weights/tensor_table.hpp"
+
+namespace ingot {
+namespace {
+
+/// Collects variant sets, each once.
+class Requests {
+ public:
+  explicit Requests(const cu::DeviceLimits& device) : device_(device) {}
+
+  template <class Family>
+  void add(const typename Family::Problem& problem) {
+    if (!Family::runs_on(device_)) return;
+    kernels::VariantSet set = kernels::variants_of<Family>(problem, device_);
+    const bool known = std::any_of(sets_.begin(), sets_.end(), [&](const auto& other) {
+      return other.candidates == set.candidates;
+    });
+    if (!known) sets_.push_back(std::move(set));
+  }
+
+  std::vector<kernels::VariantSet> take() { return std::move(sets_); }
+
+ private:
+  const cu::DeviceLimits& device_;
+  std::vector<kernels::VariantSet> sets_;
+};
+
+/// Block-scaled FP8 linears of one rank. Weights that read one input are one launch.
+void add_fp8_linears(Requests& requests, const ModelConfig& config, const PlanScope& scope) {
+  struct Linear {
+    std::array<int, 3> rows;
+    int cols;
+  };
+  const int tp = scope.tp_size;
+  const int inter = config.moe_intermediate_size / tp;  // of the shared expert
+  const Linear linears[] = {
+      {{config.q_lora_rank, config.head_dim}, config.hidden_size},              // wq_a, wkv
+      {{config.num_heads * config.head_dim / tp}, config.q_lora_rank},          // wq_b
+      {{config.index_heads * config.index_head_dim / tp}, config.q_lora_rank},  // indexer wq_b
+      {{config.hidden_size}, config.o_groups * config.o_lora_rank / tp},        // wo_b
+      {{inter, inter}, config.hidden_size},                                     // shared w1, w3
+      {{config.hidden_size}, inter},                                            // shared w2
+  };
+  // Up to so many tokens quantising the input inside the linear may pay.
+  constexpr int kMostBf16Tokens = 16;
+  for (const int tokens : scope.batch_buckets) {
+    for (const Linear& linear : linears) {
+      for (const bool x_bf16 : {false, true}) {
+        if (x_bf16 && tokens > kMostBf16Tokens) continue;
+        const kernels::Fp8LinearProblem problem{
+            .rows = linear.rows, .cols = linear.cols, .tokens = tokens, .x_bf16 = x_bf16};
+        requests.add<kernels::Fp8Linear>(problem);
+        requests.add<kernels::Fp8LinearSm90>(problem);
+      }
+      requests.add<kernels::ActQuant>({.tokens = tokens, .cols = linear.cols, .tiled = true});
+    }
+  }
+}
+
+/// FP8 weights are scaled by blocks of 128 x 128, and the kernels read whole blocks.
+Result<void> require_whole_blocks(const ModelConfig& config, int tp) {
+  constexpr int kBlock = 128;
+  for (const int size :
+       {config.hidden_size, config.q_lora_rank, config.head_dim,
+        config.index_heads * config.index_head_dim / tp, config.o_groups * config.o_lora_rank / tp,
+        config.moe_intermediate_size / tp}) {
+    if (size % kBlock != 0) {
+      return fail(ErrorCode::unsupported,
+                  fmt::format("there are no GPU kernels for this model: a linear's side of {} on "
+                              "each of {} ranks is no multiple of {}",
+                              size, tp, kBlock));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<kernels::VariantSet>> kernel_requests(const ModelConfig& config,
+                                                         const PlanScope& scope,
+                                                         const cu::DeviceLimits& device) {
+  const std::vector<int> valid = valid_tp_sizes(config);
+  if (std::find(valid.begin(), valid.end(), scope.tp_size) == valid.end()) {
+    return fail(ErrorCode::invalid_argument,
+                fmt::format("the model cannot be split over {} ranks; valid TP sizes: {}",
+                            scope.tp_size, fmt::join(valid, ", ")));
+  }
+  if (auto whole = require_whole_blocks(config, scope.tp_size); !whole) {
+    return tl::unexpected(whole.error());
+  }
+  Requests requests(device);
+  // Norms: before each sublayer and at the end (hidden), of the query's low-rank part, of the KV
+  // latent and compressed entries (head_dim), of the indexer's keys. None of them is split.
+  for (const int width :
+       {config.hidden_size, config.q_lora_rank, config.head_dim, config.index_head_dim}) {
+    for (const int rows : scope.batch_buckets) {
+      requests.add<kernels::RmsNorm>({.hidden = width, .rows = rows});
+    }
+  }
+  add_fp8_linears(requests, config, scope);
+  requests.add<kernels::RopeKvAppend>({.normalize = true});
+  return requests.take();
+}
+
+}  // namespace ingot

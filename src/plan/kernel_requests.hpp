@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernel_templates/family.hpp"
+#include "runtime/cuda/device_limits.hpp"
+#include "src/checkpoint/model_config.hpp"
+
+namespace ingot {
+
+/// What a plan of kernels is made for, besides the model and the card.
+struct PlanScope {
+  int tp_size = 1;
+  std::vector<int> batch_buckets{1};                ///< sequences of a decode step
+  std::vector<std::int64_t> context_buckets{4096};  ///< longest context that a bucket serves
+};
+
+/// Every kernel that the model needs on this card within this scope: for each use the family's
+/// variants for its problem. Uses that need the same variants are one.
+/// Errors: invalid_argument for a TP size that the model cannot be split by (names the valid ones),
+/// unsupported for a model whose linears are not whole 128 x 128 blocks.
+[[nodiscard]] Result<std::vector<kernels::VariantSet>> kernel_requests(
+    const ModelConfig& config, const PlanScope& scope, const cu::DeviceLimits& device);
+
+}  // namespace ingot

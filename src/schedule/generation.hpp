@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/error.hpp"
+#include "src/sampler/sampler.hpp"
+#include "src/schedule/output_text.hpp"
+#include "src/text/chat_message.hpp"
+#include "src/text/tokenizer.hpp"
+
+namespace ingot {
+
+/// Why an answer ended, by the words of OpenAI's API, and two of ours.
+enum class FinishReason { stop, length, tool_calls, cancelled, error };
+std::string_view finish_reason_name(FinishReason reason);
+
+/// What one answer is made from.
+struct GenerationRequest {
+  std::string name;             ///< for messages: "line 7", "this turn"
+  std::vector<TokenId> prompt;  ///< at least one token
+  bool thinking = false;        ///< the prompt ends in <think>
+  SamplingParams sampling;      ///< validated
+};
+
+/// Ids that end or steer every answer of a model.
+struct ControlTokens {
+  TokenId eos = 0;
+  std::optional<TokenId> user;       ///< <｜User｜>: a model that runs on is stopped there
+  std::optional<TokenId> think_end;  ///< </think>
+
+  static ControlTokens find(const Tokenizer& tokenizer, TokenId eos);
+};
+
+/// One answer, whole. Token counts are the API's: prompt, and completion without the token that
+/// ended it; thinking tokens, `</think>` among them, are a part of the completion.
+struct GenerationResult {
+  FinishReason finish_reason = FinishReason::stop;
+  std::string reasoning;
+  std::string content;
+  std::vector<ToolCall> tool_calls;
+  std::vector<TokenId> tokens;         ///< generated, without the token that ended the answer
+  std::optional<TokenId> end_token;    ///< that token, where one did
+  std::vector<SampledToken> logprobs;  ///< one for each of `tokens`, if they were asked for
+  std::int64_t prompt_tokens = 0;
+  std::int64_t thinking_tokens = 0;
+  std::optional<Error> error;  ///< with FinishReason::error
+};
+
+/// The state of one answer between steps: from the logits after its newest token it makes the next
+/// token and the text that this releases. Knows no engine and no neighbours. One thread at a time.
+class Generation {
+ public:
+  /// @param limit tokens that fit behind the prompt; at least 1. Smaller than max_tokens: clips it.
+  Generation(GenerationRequest request, const Tokenizer& tokenizer, const ControlTokens& control,
+             std::int64_t limit);
+
+  const GenerationRequest& request() const { return request_; }
+  const GenerationResult& result() const { return result_; }
+  GenerationResult take_result() { return std::move(result_); }
+  bool done() const { return done_; }
+
+  /// Takes the logits that follow prompt and answer so far. Afterwards either done(), or newest()
+  /// is the token to feed.
+  OutputDelta accept(std::span<const float> logits, Sampler& sampler);
+  TokenId newest() const { return result_.tokens.back(); }
+
+  /// Ends the answer from outside; what was held back is released.
+  OutputDelta cancel() { return end(FinishReason::cancelled); }
+  void fail_with(Error error);
+
+ private:
+  OutputDelta end(FinishReason reason);
+  bool is_stop(TokenId token) const;
+  bool must_close_thinking() const;
+  void remember(TokenId token);
+
+  GenerationRequest request_;
+  ControlTokens control_;
+  std::int64_t max_tokens_;
+  OutputText text_;
+  TokenHistory history_;
+  GenerationResult result_;
+  bool done_ = false;
+};
+
+}  // namespace ingot

@@ -1,0 +1,186 @@
+#include "src/schedule/scheduler.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace ingot {
+
+struct Scheduler::Running {
+  RequestId id{};
+  ScheduledRequest request;
+  Generation generation;
+  SequenceId sequence{};
+  bool has_sequence = false;
+  std::int64_t fed = 0;  ///< tokens of prompt and answer that the sequence holds
+  bool cancelled = false;
+};
+
+Scheduler::Scheduler(Engine& engine, const Tokenizer& tokenizer, const SchedulerOptions& options)
+    : engine_(engine),
+      tokenizer_(tokenizer),
+      control_(ControlTokens::find(tokenizer, engine.config().eos_token_id)),
+      options_(options) {}
+
+Scheduler::~Scheduler() {
+  for (const auto& running : running_) {
+    if (running->has_sequence && !running->request.sequence) engine_.release(running->sequence);
+  }
+}
+
+Result<RequestId> Scheduler::submit(ScheduledRequest request) {
+  const GenerationRequest& generation = request.generation;
+  const int vocab_size = engine_.config().vocab_size;
+  if (auto valid = validate(generation.sampling, vocab_size); !valid) {
+    return Unexpected(valid.error());
+  }
+  const auto length = static_cast<std::int64_t>(generation.prompt.size());
+  if (length == 0) return fail(ErrorCode::invalid_argument, "the prompt is empty");
+  for (const TokenId token : generation.prompt) {
+    if (token >= 0 && token < vocab_size) continue;
+    return fail(ErrorCode::invalid_argument,
+                fmt::format("the prompt holds token {}, but the model's vocabulary ends at {}: the "
+                            "tokenizer and the checkpoint do not belong together",
+                            token, vocab_size - 1));
+  }
+  const std::int64_t room = engine_.max_context() - length;
+  if (room < 1) {
+    return fail(ErrorCode::invalid_argument,
+                fmt::format("the prompt has {} tokens, but the context holds {}, the answer "
+                            "included: shorten it, or raise --context",
+                            length, engine_.max_context()));
+  }
+  auto running = std::make_unique<Running>(
+      Running{.id = RequestId{next_id_++},
+              .request = {},
+              .generation = Generation(std::move(request.generation), tokenizer_, control_, room)});
+  running->request = std::move(request);
+  if (running->request.sequence) {
+    running->sequence = *running->request.sequence;
+    running->has_sequence = true;
+    running->fed = engine_.length(running->sequence);
+    if (running->fed >= length) {
+      return fail(ErrorCode::invalid_argument,
+                  fmt::format("the sequence holds {} tokens, which is no proper prefix of a prompt "
+                              "of {}",
+                              running->fed, length));
+    }
+  }
+  const RequestId id = running->id;
+  waiting_.push_back(std::move(running));
+  return id;
+}
+
+void Scheduler::cancel(RequestId id) {
+  for (const auto& running : running_) {
+    if (running->id == id) running->cancelled = true;
+  }
+  for (const auto& running : waiting_) {
+    if (running->id == id) running->cancelled = true;
+  }
+}
+
+void Scheduler::cancel_all() {
+  for (const auto& running : running_)
+    running->cancelled = true;
+  for (const auto& running : waiting_)
+    running->cancelled = true;
+}
+
+void Scheduler::admit() {
+  while (!waiting_.empty() && running_.size() < static_cast<std::size_t>(options_.max_batch)) {
+    auto running = std::move(waiting_.front());
+    waiting_.pop_front();
+    if (!running->has_sequence) {
+      running->sequence = engine_.create_sequence();
+      running->has_sequence = true;
+    }
+    running_.push_back(std::move(running));
+  }
+}
+
+void Scheduler::finish_cancelled() {
+  const auto cancel = [](Running& running) {
+    if (!running.cancelled || running.generation.done()) return;
+    const OutputDelta delta = running.generation.cancel();
+    if (!delta.empty() && running.request.on_delta) running.request.on_delta(delta);
+  };
+  for (const auto& running : running_)
+    cancel(*running);
+  for (auto& running : waiting_) {
+    cancel(*running);
+    if (running->generation.done()) running_.push_back(std::move(running));
+  }
+  std::erase(waiting_, nullptr);
+  retire_done();
+}
+
+void Scheduler::retire_done() {
+  // Taken out first: a callback may look at the scheduler.
+  std::vector<std::unique_ptr<Running>> done;
+  for (auto& running : running_) {
+    if (running->generation.done()) done.push_back(std::move(running));
+  }
+  std::erase(running_, nullptr);
+  for (const auto& running : done) {
+    if (running->has_sequence && !running->request.sequence) engine_.release(running->sequence);
+    if (running->request.on_finish) running->request.on_finish(running->generation.take_result());
+  }
+}
+
+std::int64_t Scheduler::chunk_end(const Running& running) const {
+  const auto length = running.generation.result().prompt_tokens;
+  const std::int64_t chunk = options_.prefill_chunk;
+  std::int64_t end = std::min(length, (running.fed / chunk + 1) * chunk);
+  const auto& snapshot = running.request.snapshot_at;
+  if (snapshot && running.fed < *snapshot) end = std::min(end, *snapshot);
+  return end;
+}
+
+bool Scheduler::step() {
+  finish_cancelled();
+  admit();
+  if (running_.empty()) return false;
+
+  std::vector<SequenceStep> batch;
+  std::vector<Running*> members;
+  std::int64_t prefill_tokens = 0;
+  for (const auto& running : running_) {
+    const auto& prompt = running->generation.request().prompt;
+    const auto length = static_cast<std::int64_t>(prompt.size());
+    if (running->fed < length) {
+      const std::int64_t end = chunk_end(*running);
+      const std::int64_t count = end - running->fed;
+      if (prefill_tokens > 0 && prefill_tokens + count > options_.prefill_tokens_per_step) continue;
+      prefill_tokens += count;
+      batch.push_back({running->sequence,
+                       std::span(prompt).subspan(static_cast<std::size_t>(running->fed),
+                                                 static_cast<std::size_t>(count)),
+                       end == length ? LogitsOf::last : LogitsOf::none});
+    } else {
+      const auto& tokens = running->generation.result().tokens;
+      batch.push_back({running->sequence, std::span(tokens).last(1), LogitsOf::last});
+    }
+    members.push_back(running.get());
+  }
+
+  const std::vector<StepLogits> logits = engine_.step(batch);
+  ++totals_.steps;
+  totals_.prompt_tokens += prefill_tokens;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    Running& running = *members[i];
+    running.fed += static_cast<std::int64_t>(batch[i].tokens.size());
+    if (running.request.snapshot_at == running.fed && running.request.on_snapshot) {
+      running.request.on_snapshot(engine_.fork(running.sequence));
+    }
+    if (batch[i].logits == LogitsOf::none) continue;
+    const OutputDelta delta = running.generation.accept(logits[i].row(0), sampler_);
+    ++totals_.generated_tokens;
+    if (!delta.empty() && running.request.on_delta) running.request.on_delta(delta);
+  }
+  retire_done();
+  return !running_.empty() || !waiting_.empty();
+}
+
+}  // namespace ingot

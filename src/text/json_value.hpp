@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/base/error.hpp"
+
+namespace ingot {
+
+/// JSON as Python's json module holds it: object keys keep their order (a repeated key keeps its
+/// first place and its last value), integers keep all their digits.
+struct JsonValue {
+  enum class Kind { null, boolean, number, string, array, object };
+
+  Kind kind = Kind::null;
+  bool boolean = false;
+  std::string text;               ///< a string's bytes; a number as Python prints it
+  std::vector<std::string> keys;  ///< an object's keys, beside `items`
+  std::vector<JsonValue> items;   ///< an array's elements, or an object's values
+
+  /// The value of an object's key, or nullptr.
+  const JsonValue* find(std::string_view key) const;
+};
+
+/// "null", "a boolean", "a number" … for error messages.
+std::string_view json_kind_name(JsonValue::Kind kind);
+
+/// Nesting beyond this is refused: whoever walks a JsonValue may recurse.
+inline constexpr int kMaxJsonDepth = 256;
+/// Documents of more values are refused: each takes some 100 bytes, also where the text has two.
+inline constexpr std::size_t kMaxJsonValues = 250'000;
+
+/// Strict JSON in UTF-8. Error: corrupt, "<origin>: …" with line and column.
+[[nodiscard]] Result<JsonValue> parse_json(std::string_view json, std::string_view origin);
+
+/// json.dumps(value, ensure_ascii=False): ", " and ": ", non-ASCII raw.
+std::string to_python_json(const JsonValue& value);
+/// One string with its quotes, as above.
+std::string to_python_json(std::string_view text);
+/// repr() of a Python float: the shortest digits that read back as the same number.
+std::string python_float(double value);
+
+/// Puts JsonValues together from the events of a parser, each of a bounded number of values.
+class JsonBuilder {
+ public:
+  explicit JsonBuilder(std::size_t max_values) : max_values_(max_values) {}
+
+  /// Each returns why the event cannot be taken, or an empty string.
+  std::string add(JsonValue value);
+  std::string open(JsonValue::Kind kind);
+  void key(std::string name) { open_.back().key = std::move(name); }
+  void close();
+
+  /// Whether a whole value lies ready.
+  bool done() const { return done_; }
+  /// The value; the next one begins.
+  JsonValue take();
+
+ private:
+  struct Level {
+    JsonValue value;
+    std::string key;                                      ///< where an object's next item goes
+    std::unordered_map<std::string, std::size_t> places;  ///< of an object with many keys
+  };
+  std::string count();
+  void put(JsonValue value);
+
+  std::size_t max_values_;
+  std::size_t values_ = 0;
+  std::vector<Level> open_;
+  JsonValue root_;
+  bool done_ = false;
+};
+
+}  // namespace ingot

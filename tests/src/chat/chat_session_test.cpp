@@ -1,0 +1,259 @@
+#include "src/chat/chat_session.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "src/text/control_tokens.hpp"
+#include "tests/support/fake_engine.hpp"
+#include "tests/support/small_tokenizer.hpp"
+
+using namespace ingot;
+using namespace ingot::test;
+
+namespace {
+
+ChatSessionOptions options(Thinking thinking = Thinking::none) {
+  ChatSessionOptions out;
+  out.encoding.thinking = thinking;
+  out.sampling.temperature = 0;
+  return out;
+}
+
+struct Talk {
+  explicit Talk(FakeEngine& made, ChatSessionOptions with = options())
+      : engine(made), session(made, small_tokenizer(), std::move(with)) {}
+
+  TurnStats ask(const std::string& text) {
+    heard = {};
+    return value_or_throw(session.ask(
+        text, [&](const OutputDelta& delta) { append(heard, delta); }, [] { return false; }));
+  }
+
+  FakeEngine& engine;
+  ChatSession session;
+  OutputDelta heard;
+};
+
+/// Tokens of the whole conversation as the official encoder renders it.
+std::int64_t rendered_tokens(const ChatSession& session, const ChatSessionOptions& with) {
+  ChatEncodingOptions encoding = with.encoding;
+  encoding.generation_prompt = false;
+  const Prompt prompt = value_or_throw(render_chat(session.messages(), encoding));
+  return static_cast<std::int64_t>(encode_prompt(small_tokenizer(), prompt).size());
+}
+
+}  // namespace
+
+TEST_CASE("a second turn feeds only what is new", "[cpu][chat]") {
+  FakeEngine engine;
+  engine.set_logits(scripted_text("hello"));
+  Talk talk(engine);
+  const TurnStats first = talk.ask("hi");
+  CHECK(talk.heard.content == "hello");
+  CHECK(first.reused_tokens == 0);
+  const std::int64_t fed = engine.tokens_fed();
+  const TurnStats second = talk.ask("more");
+  // EOS, <｜User｜>, four letters, <｜Assistant｜>, </think>; then the five letters of the answer.
+  CHECK(second.prefilled_tokens() == 8);
+  CHECK(engine.tokens_fed() - fed == 8 + 5);
+  CHECK(second.prompt_tokens == first.prompt_tokens + 5 + 8);
+  CHECK(talk.session.messages().size() == 4);
+}
+
+TEST_CASE("an answer in the model's own cut of tokens is kept as it is", "[cpu][chat]") {
+  FakeEngine engine;
+  std::vector<TokenId> letters;
+  for (const char* letter : {"t", "h", "e"})
+    letters.push_back(small_tokenizer().encode(letter)[0]);
+  engine.set_logits(scripted(letters));
+  Talk talk(engine);
+  talk.ask("a");
+  CHECK(talk.heard.content == "the");
+  CHECK(talk.ask("b").prefilled_tokens() == 5);
+}
+
+TEST_CASE("thinking that is dropped goes back to the snapshot before it", "[cpu][chat]") {
+  FakeEngine engine;
+  engine.set_max_rollback(2);
+  engine.set_logits(scripted_text("a long thought</think>ok"));
+  const bool keep = GENERATE(false, true);
+  ChatSessionOptions with = options(Thinking::high);
+  with.encoding.keep_thinking = keep;
+  Talk talk(engine, with);
+  const TurnStats first = talk.ask("hi");
+  CHECK(talk.heard.reasoning == "a long thought");
+  CHECK(talk.heard.content == "ok");
+  CHECK(first.thinking_tokens == 14);
+  CHECK(first.answer_tokens == 2);
+  const TurnStats second = talk.ask("on");
+  if (keep) {
+    CHECK(second.reused_tokens == first.prompt_tokens + 14 + 2);
+    CHECK(second.prefilled_tokens() == 6);
+  } else {
+    CHECK(second.reused_tokens == first.prompt_tokens - 1);
+    CHECK(second.prefilled_tokens() == 1 + 2 + 6);  // </think>, the answer again, and what is new
+  }
+}
+
+TEST_CASE("an answer is the same after any turns as after a fresh prefill", "[cpu][chat]") {
+  // A letter that depends on every token so far: one wrong token changes all that follows. No
+  // letters that merge, so that a replay cuts earlier answers as they were generated.
+  const auto letters = [](const std::vector<TokenId>& tokens, std::vector<float>& logits) {
+    std::uint64_t hash = 14695981039346656037u;
+    std::ptrdiff_t since_think = -1;
+    for (const TokenId token : tokens) {
+      hash = (hash ^ static_cast<std::uint64_t>(token)) * 1099511628211u;
+      since_think = token == control_id("<think>")    ? 0
+                    : token == control_id("</think>") ? -1
+                    : since_think >= 0                ? since_think + 1
+                                                      : -1;
+    }
+    const char letter = static_cast<char>('a' + (hash >> 32) % 4);
+    const TokenId next = since_think >= 5 ? control_id("</think>")
+                                          : small_tokenizer().encode(std::string(1, letter)).at(0);
+    logits[static_cast<std::size_t>(next)] = 100;
+  };
+  ChatSessionOptions with = options(GENERATE(Thinking::none, Thinking::high));
+  with.encoding.keep_thinking = GENERATE(false, true);
+  with.sampling.max_tokens = 12;
+  FakeEngine engine;
+  engine.set_logits(letters);
+  engine.set_max_rollback(GENERATE(0, 3, 1000));
+  Talk talk(engine, with);
+  for (const char* question : {"one", "two", "six", "four"})
+    talk.ask(question);
+  REQUIRE(!talk.heard.content.empty());
+
+  FakeEngine fresh;
+  fresh.set_logits(letters);
+  Talk replay(fresh, with);
+  auto messages = talk.session.messages();
+  messages.resize(messages.size() - 2);
+  value_or_throw(replay.session.load(messages));
+  replay.ask("four");
+  CHECK(replay.heard.content == talk.heard.content);
+  CHECK(replay.heard.reasoning == talk.heard.reasoning);
+}
+
+TEST_CASE("undo takes back a question and its answer without feeding the rest again",
+          "[cpu][chat]") {
+  FakeEngine engine;
+  engine.set_max_rollback(0);
+  engine.set_logits(scripted_text("ok"));
+  Talk talk(engine);
+  talk.ask("first question");
+  const TurnStats second = talk.ask("second");
+  REQUIRE(talk.session.undo());
+  CHECK(talk.session.messages().size() == 2);
+  const TurnStats other = talk.ask("another");
+  // Back to the snapshot at the end of the first prompt.
+  CHECK(other.reused_tokens >= second.reused_tokens - 3);
+  CHECK(talk.session.undo());
+  CHECK(talk.session.undo());
+  CHECK(!talk.session.undo());
+}
+
+TEST_CASE("a new conversation keeps the system message and its state", "[cpu][chat]") {
+  FakeEngine engine;
+  engine.set_max_rollback(1000);
+  engine.set_logits(scripted_text("ok"));
+  ChatSessionOptions with = options();
+  with.system = "a system message of some length";
+  Talk talk(engine, with);
+  talk.ask("hi");
+  talk.session.reset();
+  REQUIRE(talk.session.messages().size() == 1);
+  const TurnStats again = talk.ask("hi");
+  CHECK(again.reused_tokens > 0);
+  CHECK(talk.heard.content == "ok");
+}
+
+TEST_CASE("an answer that is stopped stays in the conversation", "[cpu][chat]") {
+  FakeEngine engine;
+  engine.set_logits(scripted_text("a very long answer"));
+  Talk talk(engine);
+  int steps = 0;
+  const auto stats = value_or_throw(talk.session.ask(
+      "hi", [](const OutputDelta&) {}, [&] { return ++steps > 6; }));
+  CHECK(stats.finish_reason == FinishReason::cancelled);
+  REQUIRE(talk.session.messages().size() == 2);
+  CHECK(talk.session.messages()[1].content == "a ver");
+  const TurnStats next = talk.ask("go on");
+  CHECK(next.reused_tokens == stats.prompt_tokens + 4);  // the newest letter was never fed
+}
+
+TEST_CASE("a question that is stopped before the first token is taken back", "[cpu][chat]") {
+  FakeEngine engine;
+  Talk talk(engine);
+  const auto stats = value_or_throw(talk.session.ask(
+      "hi", [](const OutputDelta&) {}, [] { return true; }));
+  CHECK(stats.finish_reason == FinishReason::cancelled);
+  CHECK(talk.session.messages().empty());
+}
+
+TEST_CASE("a question that does not fit leaves the conversation as it was", "[cpu][chat]") {
+  FakeEngine engine;
+  engine.set_max_context(40);
+  engine.set_logits(scripted_text("ok"));
+  Talk talk(engine);
+  talk.ask("hi");
+  const auto refused = talk.session.ask(
+      std::string(100, 'x'), [](const OutputDelta&) {}, [] { return false; });
+  REQUIRE(!refused);
+  CHECK(refused.error().code == ErrorCode::invalid_argument);
+  CHECK(talk.session.messages().size() == 2);
+  talk.ask("ho");
+  CHECK(talk.heard.content == "ok");
+}
+
+TEST_CASE("a loaded conversation is continued", "[cpu][chat]") {
+  FakeEngine engine;
+  engine.set_logits(scripted_text("ok"));
+  ChatSessionOptions with = options();
+  with.system = "replaced by the file's own";
+  Talk talk(engine, with);
+  auto messages = value_or_throw(parse_chat_messages(
+      R"([{"role": "system", "content": "s"}, {"role": "user", "content": "u"}])", "test"));
+  value_or_throw(talk.session.load(messages));
+  CHECK(talk.session.awaits_answer());
+  value_or_throw(talk.session.answer([](const OutputDelta&) {}, [] { return false; }));
+  REQUIRE(talk.session.messages().size() == 3);
+  CHECK(talk.session.messages()[0].content == "s");
+  CHECK(!talk.session.awaits_answer());
+}
+
+TEST_CASE("a conversation with roles out of order is refused and changes nothing", "[cpu][chat]") {
+  FakeEngine engine;
+  engine.set_logits(scripted_text("ok"));
+  Talk talk(engine);
+  talk.ask("hi");
+  const auto read = [&](std::string_view json) -> Result<void> {
+    auto messages = parse_chat_messages(json, "test");
+    if (!messages) return Unexpected(messages.error());
+    return talk.session.load(std::move(*messages));
+  };
+  for (const char* json : {
+           R"([{"role": "assistant", "content": "a"}, {"role": "user", "content": "u"}])",
+           R"([{"role": "tool", "tool_call_id": "x", "content": "a"}])",
+           R"([{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"},
+               {"role": "assistant", "content": "b"}])",
+       }) {
+    CAPTURE(json);
+    const auto refused = read(json);
+    REQUIRE(!refused);
+    CHECK(refused.error().code == ErrorCode::invalid_argument);
+    CHECK(talk.session.messages().size() == 2);
+  }
+}
+
+TEST_CASE("sequences are given back when a session ends", "[cpu][chat]") {
+  FakeEngine engine;
+  engine.set_logits(scripted_text("ok"));
+  {
+    Talk talk(engine);
+    for (int i = 0; i < 10; ++i)
+      talk.ask("question");
+    CHECK(engine.live_sequences() <= 5);  // one live, four snapshots
+    CHECK(rendered_tokens(talk.session, options()) > 0);
+  }
+  CHECK(engine.live_sequences() == 0);
+}

@@ -1,0 +1,117 @@
+#include "src/cli/options.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "tests/support/temp_dir.hpp"
+
+using namespace ingot;
+using namespace ingot::test;
+
+namespace {
+
+Result<Command> parse(std::vector<const char*> arguments, const Environment& environment = {}) {
+  arguments.insert(arguments.begin(), "ingot");
+  return parse_command_line(arguments, environment);
+}
+
+template <class Options>
+Options parsed(std::vector<const char*> arguments) {
+  auto command = value_or_throw(parse(std::move(arguments)));
+  REQUIRE(std::holds_alternative<Options>(command));
+  return std::get<Options>(command);
+}
+
+void refused(std::vector<const char*> arguments, std::string_view word) {
+  const auto command = parse(std::move(arguments));
+  REQUIRE(!command);
+  CAPTURE(command.error().message);
+  CHECK(command.error().code == ErrorCode::invalid_argument);
+  CHECK(command.error().message.find(word) != std::string::npos);
+  CHECK(command.error().message.find('\n') == std::string::npos);
+}
+
+}  // namespace
+
+TEST_CASE("flags reach the command that they are given to", "[cpu][cli]") {
+  const auto chat = parsed<ChatOptions>({"chat", "--model", "m", "--temperature", "0.5", "--stop",
+                                         "a", "--stop", "b", "--thinking", "high", "-p", "hi"});
+  CHECK(chat.settings.model == "m");
+  CHECK(chat.settings.temperature == 0.5);
+  CHECK(chat.settings.stop == std::vector<std::string>{"a", "b"});
+  CHECK(chat.settings.thinking == "high");
+  CHECK(chat.prompt == "hi");
+  const auto generate = parsed<GenerateOptions>(
+      {"generate", "--input", "in", "--output", "out", "--force", "--keep-thinking"});
+  CHECK(generate.input == "in");
+  CHECK(generate.force);
+  CHECK(generate.settings.keep_thinking);
+  const auto score = parsed<ScoreOptions>({"score", "--tokens", "1,2", "--top", "3", "--json"});
+  CHECK(score.tokens == "1,2");
+  CHECK(score.top == 3);
+  CHECK(score.json);
+}
+
+TEST_CASE("an unknown option or command is refused by name", "[cpu][cli]") {
+  refused({"chat", "--nonsense"}, "--nonsense");
+  refused({"nonsense"}, "nonsense");
+  refused({"chat", "surplus"}, "surplus");
+  refused({}, "a command is needed");
+}
+
+TEST_CASE("a missing or doubled value is refused by name", "[cpu][cli]") {
+  refused({"chat", "--top-p"}, "--top-p");
+  refused({"chat", "--top-p", "0.5", "--top-p", "0.6"}, "--top-p");
+  refused({"generate", "--input", "x"}, "--output");
+  refused({"score"}, "--tokens");
+  refused({"score", "--tokens", "1", "--text", "x"}, "--text");
+  refused({"generate", "--input", "a", "--output", "b", "--format", "xml"}, "--format");
+}
+
+TEST_CASE("a number out of range is refused with the range", "[cpu][cli]") {
+  refused({"chat", "--max-batch", "1000000000000000000"}, "from 1 to 4096");
+  refused({"chat", "--max-batch", "10^18"}, "from 1 to 4096");
+  refused({"chat", "--max-batch", "-1"}, "from 1 to 4096, not -1");
+  refused({"chat", "--temperature", "nan"}, "from 0 to 2");
+  refused({"score", "--tokens", "1", "--top", "-1"}, "--top");
+  refused({"synth", "--config", "c", "OUT", "--seed", "-1"}, "--seed");
+}
+
+TEST_CASE("flags go before the settings file, and that before the environment", "[cpu][cli]") {
+  const TempDir folder;
+  const std::string file = folder / "my.toml";
+  write_file(file, "[cache]\ndir = \"from-file\"\n[sampling]\ntop_p = 0.5\ntemperature = 0.25\n");
+  Environment environment;
+  environment.cache_home = "/home/me/.cache";
+  environment.cache_home_from = "HOME";
+  const auto command = value_or_throw(
+      parse({"doctor", "--settings", "--config", file.c_str(), "--top-p", "0.9"}, environment));
+  const auto& doctor = std::get<DoctorOptions>(command);
+  CHECK(doctor.settings.values().top_p == 0.9);
+  CHECK(doctor.settings.values().temperature == 0.25);
+  CHECK(doctor.settings.values().cache_dir == "from-file");
+  const auto layers = doctor.settings.layers("cache.dir");
+  REQUIRE(layers.size() == 2);
+  CHECK(layers[0].origin == file + ":2");
+  CHECK(layers[1].origin == "HOME");
+  CHECK(layers[1].value == "\"/home/me/.cache/ingot\"");
+}
+
+TEST_CASE("a settings file that does not exist is refused", "[cpu][cli]") {
+  const auto command = parse({"chat", "--config", "/nonexistent/x.toml"});
+  REQUIRE(!command);
+  CHECK(command.error().code == ErrorCode::not_found);
+}
+
+TEST_CASE("every command has help with an example", "[cpu][cli]") {
+  for (const char* name : {"chat", "generate", "score", "tokens", "inspect", "synth", "doctor"}) {
+    CAPTURE(name);
+    const auto help = parsed<PrintAndExit>({name, "--help"});
+    CHECK(help.text.find("Example") != std::string::npos);
+    CHECK(help.text.find(std::string("  ingot ") + name) != std::string::npos);
+  }
+  const auto all = parsed<PrintAndExit>({"--help"});
+  for (const char* name : {"chat", "generate", "score", "doctor"}) {
+    CHECK(all.text.find(name) != std::string::npos);
+  }
+  CHECK(parsed<PrintAndExit>({"--version"}).text.starts_with("ingot "));
+}

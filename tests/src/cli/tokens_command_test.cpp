@@ -1,0 +1,138 @@
+#include "src/cli/tokens_command.hpp"
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/error.hpp"
+#include "runtime/base/log.hpp"
+#include "src/text/utf8.hpp"
+#include "tests/support/temp_dir.hpp"
+
+using namespace ingot;
+
+namespace {
+
+std::filesystem::path real_model() {
+  return test::golden_dir() / "../../configs/deepseek-v4-flash";
+}
+
+/// What the command prints, or "error: …".
+std::string run(const TokensOptions& options) {
+  char* text = nullptr;
+  std::size_t size = 0;
+  std::FILE* out = ::open_memstream(&text, &size);
+  std::string printed;
+  try {
+    const int status = run_tokens(options, out);
+    CHECK(status == 0);
+    std::fclose(out);
+    printed.assign(text, size);
+  } catch (const EngineError& error) {
+    std::fclose(out);
+    printed = "error: " + error.error().message;
+    CHECK(exit_status(error.error().code) == 2);
+  }
+  std::free(text);
+  return printed;
+}
+
+TokensOptions options_for(std::string text) {
+  TokensOptions options;
+  options.model = real_model();
+  options.text = std::move(text);
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("tokens prints the ids of a text as JSON and as a table", "[cpu][cli]") {
+  TokensOptions options = options_for("Hello, world!\n😀");
+  CHECK(run(options) ==
+        " 19923  \"Hello\"\n    14  \",\"\n  2058  \" world\"\n  8567  \"!\\n\"\n"
+        " 28927  \"\\xF0\\x9F\\x98\"\n   225  \"\\x80\"\n6 tokens\n");
+  options.json = true;
+  const auto json = nlohmann::json::parse(run(options));
+  CHECK(json["prompt"] == "Hello, world!\n😀");
+  CHECK(json["ids"].size() == 6);
+}
+
+TEST_CASE("tokens shows special tokens typed by a user as ordinary pieces", "[cpu][cli]") {
+  TokensOptions options = options_for("<｜User｜></think>");
+  CHECK_THAT(run(options), !Catch::Contains("control"));
+  options.allow_special = true;
+  CHECK(run(options) ==
+        "128803  \"<｜User｜>\"  control\n128822  \"</think>\"  control\n2 tokens\n");
+}
+
+TEST_CASE("tokens renders a file of messages", "[cpu][cli]") {
+  const test::TempDir dir;
+  test::write_file(dir / "chat.json", R"([{"role": "user", "content": "Hi <think>"}])");
+  TokensOptions options;
+  options.model = real_model();
+  options.messages = dir / "chat.json";
+  options.thinking = Thinking::high;
+  options.json = true;
+  const auto json = nlohmann::json::parse(run(options));
+  CHECK(json["prompt"] == "<｜begin▁of▁sentence｜><｜User｜>Hi <think><｜Assistant｜><think>");
+  const auto ids = json["ids"].get<std::vector<int>>();
+  CHECK(std::count(ids.begin(), ids.end(), 128821) == 1);
+
+  options.thinking = Thinking::low;
+  CHECK_THAT(run(options), Catch::Contains("error: ") && Catch::Contains("none, high and max"));
+}
+
+TEST_CASE("tokens takes the efforts of the checkpoint beside the tokenizer", "[cpu][cli]") {
+  const test::TempDir dir;
+  std::filesystem::copy(real_model() / "tokenizer.json.zst", dir.path());
+  test::write_file(dir / "chat.json", R"([{"role": "user", "content": "Hi"}])");
+  TokensOptions options;
+  options.model = dir.path();
+  options.messages = dir / "chat.json";
+  options.thinking = Thinking::low;
+  log::set_level(log::Level::off);
+  CHECK_THAT(run(options), Catch::Contains("error: "));  // a tokenizer alone: April's
+  log::set_level(log::Level::info);
+
+  auto config = nlohmann::json::parse(test::read_file(real_model() / "config.json"));
+  config["dspark_block_size"] = 5;
+  config["dspark_target_layer_ids"] = {40, 41, 42};
+  test::write_file(dir / "config.json", config.dump());
+  CHECK_THAT(run(options), Catch::Contains("<think>"));
+}
+
+TEST_CASE("tokens writes bytes that are not UTF-8 as replacement characters", "[cpu][cli]") {
+  const test::TempDir dir;
+  test::write_file(dir / "bytes", "a\xFF\xE6\xB7z");
+  TokensOptions options;
+  options.model = real_model();
+  options.input = dir / "bytes";
+  options.json = true;
+  const std::string printed = run(options);
+  CHECK(is_utf8(printed));
+  CHECK(nlohmann::json::parse(printed)["prompt"] == "a\uFFFD\uFFFDz");
+}
+
+TEST_CASE("tokens refuses what it cannot do and says what to do", "[cpu][cli]") {
+  const test::TempDir dir;
+  TokensOptions options = options_for("x");
+  options.input = dir / "also";
+  CHECK_THAT(run(options), Catch::Contains("exactly one of"));
+  options = options_for("x");
+  options.keep_thinking = true;
+  CHECK_THAT(run(options), Catch::Contains("go with --messages"));
+  options = options_for("x");
+  options.model = dir.path();
+  CHECK_THAT(run(options), Catch::Contains("holds no tokenizer.json"));
+  options.model = dir / "missing";
+  CHECK_THAT(run(options), Catch::Contains("no such file"));
+  options = {};
+  options.model = real_model();
+  options.messages = dir / "missing.json";
+  CHECK_THAT(run(options), Catch::Contains("missing.json: no such file"));
+  options.messages = dir.path();
+  CHECK_THAT(run(options), Catch::Contains("a folder"));
+  test::write_file(dir / "order.json", R"([{"role": "assistant", "content": "Hi"}])");
+  options.messages = dir / "order.json";
+  CHECK_THAT(run(options), Catch::Contains("order.json") && Catch::Contains("messages[0]"));
+}

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "src/checkpoint/checkpoint.hpp"
+#include "src/reference/reference_engine.hpp"
+#include "tests/support/temp_dir.hpp"
+
+namespace ingot::test {
+
+/// A synthetic checkpoint of tests/golden/reference/NAME.json, as its golden was made from.
+class SyntheticModel {
+ public:
+  explicit SyntheticModel(const std::string& name);
+
+  Checkpoint open() const;
+  ReferenceEngine engine(const ReferenceOptions& options = {}) const {
+    return ReferenceEngine(open(), options);
+  }
+  const std::filesystem::path& directory() const { return directory_.path(); }
+
+ private:
+  TempDir directory_;
+};
+
+/// The names of the models with goldens.
+inline const std::vector<std::string> kGoldenModels = {"tiny", "tiny-tp", "mix"};
+
+/// tests/golden/reference/NAME.safetensors.zst
+std::filesystem::path golden_dump(const std::string& name);
+
+/// Made-up token ids, the same on every call.
+std::vector<TokenId> some_tokens(int vocab_size, std::size_t count, std::uint64_t seed = 1);
+
+}  // namespace ingot::test

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "src/engine/engine.hpp"
+
+namespace ingot::test {
+
+/// An engine whose logits are a made-up function of the tokens so far. It holds its users to the
+/// contract of Engine (a broken one throws std::logic_error) and counts what they ask of it.
+class FakeEngine final : public Engine {
+ public:
+  using LogitsFunction =
+      std::function<void(const std::vector<TokenId>& tokens, std::vector<float>& logits)>;
+
+  explicit FakeEngine(int vocab_size = 300);
+
+  const ModelConfig& config() const override { return config_; }
+  std::int64_t max_context() const override { return max_context_; }
+  SequenceId create_sequence() override;
+  SequenceId fork(SequenceId sequence) override;
+  void release(SequenceId sequence) override;
+  std::int64_t length(SequenceId sequence) const override;
+  void rollback(SequenceId sequence, std::int64_t length) override;
+  std::int64_t max_rollback() const override { return max_rollback_; }
+  std::vector<StepLogits> step(std::span<const SequenceStep> batch) override;
+
+  /// By default, noise that depends on every token of the sequence, with ends now and then.
+  void set_logits(LogitsFunction function) { function_ = std::move(function); }
+  void set_max_context(std::int64_t tokens) { max_context_ = tokens; }
+  void set_max_rollback(std::int64_t tokens) { max_rollback_ = tokens; }
+  /// Called before each step, with its number from 1.
+  void set_before_step(std::function<void(int)> function) { before_step_ = std::move(function); }
+
+  int steps() const { return steps_; }
+  std::int64_t tokens_fed() const { return tokens_fed_; }
+  std::size_t widest_batch() const { return widest_batch_; }
+  std::size_t live_sequences() const { return sequences_.size(); }
+  const std::vector<TokenId>& tokens(SequenceId sequence) const { return find(sequence); }
+
+ private:
+  const std::vector<TokenId>& find(SequenceId sequence) const;
+
+  ModelConfig config_;
+  std::int64_t max_context_ = 1 << 20;
+  std::int64_t max_rollback_ = 8;
+  LogitsFunction function_;
+  std::function<void(int)> before_step_;
+  std::map<std::uint64_t, std::vector<TokenId>> sequences_;
+  std::uint64_t next_ = 1;
+  int steps_ = 0;
+  std::int64_t tokens_fed_ = 0;
+  std::size_t widest_batch_ = 0;
+};
+
+/// Logits that make an answer of these tokens certain, whatever the prompt: the answer begins after
+/// the newest <｜Assistant｜> with its <think> or </think>. Afterwards comes EOS.
+FakeEngine::LogitsFunction scripted(std::vector<TokenId> answer);
+/// The same from text; control tokens are recognised in it.
+FakeEngine::LogitsFunction scripted_text(const std::string& answer);
+
+}  // namespace ingot::test
