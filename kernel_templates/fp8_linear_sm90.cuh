@@ -89,41 +89,61 @@ struct Ring {
   }
 };
 
-// Calls visit(ring, strip, k) for each tile of the block's work, in order, once its stage is free.
-// `enter(strip)` is called before a strip's first tile.
+// Calls visit(ring, k) for each tile of the block's work from the `skip`th of the first strip on,
+// in order, once its stage is free. `enter(strip)` is called before a strip's first tile.
 template <class Enter, class Visit>
-__forceinline__ void for_each_stage(const Work& work, u32 shared, Enter enter, Visit visit) {
+__forceinline__ void for_each_stage(const Work& work, u32 shared, int skip, Enter enter,
+                                    Visit visit) {
   Ring ring;
-  bool first_round = true;  // nobody has to free these stages
+  ring.stage = skip % STAGES;
+  ring.parity = skip / STAGES;
+  bool first_round = skip < STAGES;  // nobody has to free these stages
   for (int strip = work.first_strip; strip < work.strips; strip += work.step) {
     enter(strip);
-    int k = linear::first_tile(strip, work.tiles);
+    int k = linear::first_tile(strip, work.tiles) + skip;
+    if (k >= work.tiles) k -= work.tiles;
 #pragma unroll 1
-    for (int i = 0; i < work.tiles; ++i, k = linear::next_tile(k, work.tiles)) {
+    for (int i = skip; i < work.tiles; ++i, k = linear::next_tile(k, work.tiles)) {
       if (!first_round) barrier::wait(shared + EMPTY + ring.stage * 8, ring.parity ^ 1);
       visit(ring, k);
       ring.advance();
       if (ring.stage == 0) first_round = false;
     }
+    skip = 0;
     if (CLUSTERED) break;  // has one strip
   }
 }
 
-// One lane.
+// The first copies of weights, asked for before anything else is done.
+constexpr int EARLY = STAGES < 4 ? STAGES : 4;
+__forceinline__ void copy_weights(const fp8_e4m3* split_tiles, int k, int stage, u32 shared,
+                                  u64 policy) {
+  const u32 full = shared + FULL + stage * 8;
+  barrier::arrive_expect(full, FP8_TILE_BYTES);
+  barrier::copy_bulk(shared + stage * FP8_TILE_BYTES, split_tiles + k * FP8_TILE_BYTES,
+                     FP8_TILE_BYTES, full, policy);
+}
+__forceinline__ const fp8_e4m3* split_tiles(const Fp8LinearArgs& args, const Work& work,
+                                            int strip) {
+  return linear::strip_at<Work::K_TILES>(args, strip).tiles + work.k_begin * FP8_TILE_BYTES;
+}
+__forceinline__ void start_weights(const Fp8LinearArgs& args, const Work& work, u32 shared) {
+  const u64 policy = barrier::evict_first_policy();
+  const fp8_e4m3* tiles = split_tiles(args, work, work.first_strip);
+  int k = linear::first_tile(work.first_strip, work.tiles);
+#pragma unroll 1
+  for (int i = 0; i < min(EARLY, work.tiles); ++i, k = linear::next_tile(k, work.tiles))
+    copy_weights(tiles, k, i, shared, policy);
+}
+
+// One lane: all further weights.
 __forceinline__ void stream_weights(const Fp8LinearArgs& args, const Work& work, u32 shared) {
   const u64 policy = barrier::evict_first_policy();
   const fp8_e4m3* tiles = nullptr;
   for_each_stage(
-      work, shared,
-      [&](int strip) {
-        tiles = linear::strip_at<Work::K_TILES>(args, strip).tiles + work.k_begin * FP8_TILE_BYTES;
-      },
-      [&](const Ring& ring, int k) {
-        const u32 full = shared + FULL + ring.stage * 8;
-        barrier::arrive_expect(full, FP8_TILE_BYTES);
-        barrier::copy_bulk(shared + ring.stage * FP8_TILE_BYTES, tiles + k * FP8_TILE_BYTES,
-                           FP8_TILE_BYTES, full, policy);
-      });
+      work, shared, min(EARLY, work.tiles),
+      [&](int strip) { tiles = split_tiles(args, work, strip); },
+      [&](const Ring& ring, int k) { copy_weights(tiles, k, ring.stage, shared, policy); });
 }
 
 // Copies the quantised input of one K tile: rows * 128 + input_scale_bytes(rows) bytes.
@@ -150,7 +170,7 @@ __forceinline__ void bring_input(const Fp8LinearArgs& args, const Work& work, u3
       copy_input_tile(args, work, shared, i, i, shared + INPUT_FULL);
   } else if (lane == 0) {
     for_each_stage(
-        work, shared, [](int) {},
+        work, shared, 0, [](int) {},
         [&](const Ring& ring, int k) {
           const u32 full = shared + FULL + ring.stage * 8;
           barrier::arrive_expect(full, tile_bytes);
@@ -360,6 +380,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
           barrier::init(shared + EXCHANGED + i * 8, 1);
       }
       barrier::publish_init();
+      start_weights(args, Work(args), shared);
     }
     __syncwarp();
   }

@@ -100,12 +100,17 @@ int check_variants(const cu::Context& context, const cu::Stream& stream,
   const LinearInput input = input_with_nan(problem.tokens, problem.cols);
   const auto expected = bench::reference_linear(weights, input);
   const Device device(context, stream, problem, weights, input);
-  for (const auto& params : variants) {
-    const jit::Variant variant{std::string(Family::kStem), jit::param_values(params)};
+  std::vector<jit::Variant> erased;
+  for (const auto& params : variants)
+    erased.push_back({std::string(Family::kStem), jit::param_values(params)});
+  const auto kernels = test::load_variants(context, erased);
+  for (std::size_t v = 0; v < variants.size(); ++v) {
+    const auto& params = variants[v];
+    const jit::Variant& variant = erased[v];
     CAPTURE(jit::describe(variant), problem.tokens, problem.cols, problem.rows[0], problem.rows[1]);
     REQUIRE(Family::workspace_bytes(problem, params) <=
             static_cast<long long>(device.workspace.bytes()));
-    const jit::Kernel kernel = test::load_variant(context, variant);
+    const jit::Kernel& kernel = kernels[v];
     const auto shape = Family::launch_shape(problem, params, limits);
     auto got = device.run(kernel, shape);
     for (std::size_t i = expected.size(); i < got.size(); ++i)
@@ -229,9 +234,14 @@ TEST_CASE("act_quant writes what the reference writes, to the bit", "[gpu][famil
       const auto x = test::to_device(context, stream, input.x);
       const auto tiles = input.tiles();
       const auto tile_scales = input.tile_scales();
-      for (const auto& params : kernels::ActQuant::space(problem, limits).candidates()) {
-        const jit::Variant variant{std::string(kernels::ActQuant::kStem),
-                                   jit::param_values(params)};
+      const auto all = kernels::ActQuant::space(problem, limits).candidates();
+      std::vector<jit::Variant> erased;
+      for (const auto& params : all)
+        erased.push_back({std::string(kernels::ActQuant::kStem), jit::param_values(params)});
+      const auto loaded = test::load_variants(context, erased);
+      for (std::size_t v = 0; v < all.size(); ++v) {
+        const auto& params = all[v];
+        const jit::Variant& variant = erased[v];
         CAPTURE(jit::describe(variant), tokens);
         const auto codes = cu::DeviceBuffer::allocate(context, tiles.size() + kGuard);
         const auto scales = cu::DeviceBuffer::allocate(context, tile_scales.size() * 4 + kGuard);
@@ -244,8 +254,7 @@ TEST_CASE("act_quant writes what the reference writes, to the bit", "[gpu][famil
                                          .cols = problem.cols,
                                          .x_stride = problem.cols,
                                          .rows = input.rows};
-        test::load_variant(context, variant)
-            .launch(stream, kernels::ActQuant::launch_shape(problem, params), args);
+        loaded[v].launch(stream, kernels::ActQuant::launch_shape(problem, params), args);
         const auto got = test::to_host<std::uint8_t>(stream, codes);
         const auto got_scales = test::to_host<float>(stream, scales);
         for (int token = 0; token < tokens; ++token) {
