@@ -23,7 +23,7 @@ constexpr int fp8_linear_sm90_smem_bytes(int tile_tokens, int stages, int reside
   const int x_tiles = resident_k_tiles > 0 ? resident_k_tiles : stages;
   return stages * FP8_TILE_BYTES + x_tiles * tile_tokens * (FP8_TILE + 4) +
          (cluster > 1 ? fp8_linear_sm90_exchange_bytes(tile_tokens, cluster) : 0) +
-         (2 * stages + 1 + 8) * 8;
+         (2 * stages + resident_k_tiles + 8) * 8;
 }
 
 }  // namespace ingot::kernels

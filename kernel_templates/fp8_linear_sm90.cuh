@@ -1,10 +1,11 @@
 // y = actquant(x) * W^T on Hopper's FP8 tensor cores: weights e4m3 with a ue8m0 scale per 128 x 128
 // block, inputs e4m3 with a power-of-two scale per token and 128 columns, fp32 sums.
 // Launch contract (host twin: launch_shape in fp8_linear_sm90.space.hpp)
-//   grid (SPLIT_K, token tiles, blocks that share the strips), all resident at once when SPLIT_K >
-//   1 and not CLUSTERED   block (384)   arch sm_90a cluster CLUSTERED: (SPLIT_K, 1, 1), one strip
-//   per block; else none smem fp8_linear_sm90_smem_bytes(...), dynamic   programmatic dependent
-//   launch: yes
+//   grid (SPLIT_K, token tiles, blocks that share the strips), all resident at once when SPLIT_K > 1
+//     and not CLUSTERED
+//   cluster CLUSTERED: (SPLIT_K, 1, 1), one strip per block; MULTICAST: (1, 2, 1); otherwise none
+//   block (384)   arch sm_90a   smem fp8_linear_sm90_smem_bytes(...), dynamic
+//   programmatic dependent launch: yes
 //
 // Up to 32 tokens, operands are swapped: weight rows are M (64 per warpgroup), tokens are N, so few
 // tokens cost little; this is a weight stream, and everything below serves to keep copies in
@@ -45,6 +46,7 @@ static_assert(X_RESIDENT || !QUANTIZE, "what is quantised here stays in shared m
 static_assert(STAGES >= 2 && SPLIT_K >= 1, "a ring has two stages at least");
 static_assert(DEPTH == 1 || DEPTH == 2 || DEPTH == 4, "tiles are taken in ones, twos or fours");
 static_assert(DEPTH <= STAGES, "started tiles lie in the ring");
+static_assert(!(CLUSTERED && MULTICAST), "a cluster serves one purpose");
 static_assert(!CLUSTERED || (SPLIT_K > 1 && SPLIT_K <= 8), "a portable cluster has 2 to 8 blocks");
 
 constexpr int MATH_WARPS = 8, WEIGHT_WARP = 8, INPUT_WARP = 9, THREADS = 384;
@@ -70,10 +72,11 @@ constexpr int INPUT_SCALES = INPUTS + X_TILES * X_TILE_BYTES;
 constexpr int EXCHANGE = INPUT_SCALES + X_TILES * TOKENS * 4;
 constexpr int BARRIERS =
     EXCHANGE + (CLUSTERED ? fp8_linear_sm90_exchange_bytes(TOKENS, SPLIT_K) : 0);
+constexpr int RESIDENT_TILES = X_RESIDENT ? X_TILES : 0;
 constexpr int FULL = BARRIERS, EMPTY = FULL + STAGES * 8, INPUT_FULL = EMPTY + STAGES * 8,
-              EXCHANGED = INPUT_FULL + 8;
+              EXCHANGED = INPUT_FULL + RESIDENT_TILES * 8;
 static_assert(EXCHANGED + MATH_WARPS * 8 == fp8_linear_sm90_smem_bytes(TOKENS, STAGES,
-                                                                       X_RESIDENT ? X_TILES : 0,
+                                                                       RESIDENT_TILES,
                                                                        CLUSTERED ? SPLIT_K : 1),
               "host and device agree on the shared memory");
 
@@ -115,13 +118,20 @@ __forceinline__ void for_each_stage(const Work& work, u32 shared, int skip, Ente
 }
 
 // The first copies of weights, asked for before anything else is done.
-constexpr int EARLY = STAGES < 4 ? STAGES : 4;
+constexpr int EARLY = MULTICAST ? 0 : STAGES < 4 ? STAGES : 4;
 __forceinline__ void copy_weights(const fp8_e4m3* split_tiles, int k, int stage, u32 shared,
                                   u64 policy) {
   const u32 full = shared + FULL + stage * 8;
   barrier::arrive_expect(full, FP8_TILE_BYTES);
-  barrier::copy_bulk(shared + stage * FP8_TILE_BYTES, split_tiles + k * FP8_TILE_BYTES,
-                     FP8_TILE_BYTES, full, policy);
+  if constexpr (MULTICAST) {  // each block of the pair reads half of a tile for both
+    constexpr int HALF = FP8_TILE_BYTES / 2;
+    const int offset = static_cast<int>(blockIdx.y % 2) * HALF;
+    barrier::copy_bulk_multicast(shared + stage * FP8_TILE_BYTES + offset,
+                                 split_tiles + k * FP8_TILE_BYTES + offset, HALF, full, 3, policy);
+  } else {
+    barrier::copy_bulk(shared + stage * FP8_TILE_BYTES, split_tiles + k * FP8_TILE_BYTES,
+                       FP8_TILE_BYTES, full, policy);
+  }
 }
 __forceinline__ const fp8_e4m3* split_tiles(const Fp8LinearArgs& args, const Work& work,
                                             int strip) {
@@ -164,10 +174,10 @@ __forceinline__ void bring_input(const Fp8LinearArgs& args, const Work& work, u3
                                  int lane) {
   const u32 tile_bytes = work.rows * FP8_TILE + input_scale_bytes(work.rows);
   if constexpr (X_RESIDENT) {
-    if (lane == 0) barrier::arrive_expect(shared + INPUT_FULL, work.tiles * tile_bytes);
-    __syncwarp();
-    for (int i = lane; i < work.tiles; i += 32)
-      copy_input_tile(args, work, shared, i, i, shared + INPUT_FULL);
+    for (int i = lane; i < work.tiles; i += 32) {
+      barrier::arrive_expect(shared + INPUT_FULL + i * 8, tile_bytes);
+      copy_input_tile(args, work, shared, i, i, shared + INPUT_FULL + i * 8);
+    }
   } else if (lane == 0) {
     for_each_stage(
         work, shared, 0, [](int) {},
@@ -205,6 +215,7 @@ struct Cursor {
 // tokens x 128 weight rows (128 tokens), or all 64 tokens x its 64 weight rows.
 __forceinline__ void start_tile(Sums& part, u32 shared, const Cursor& at, int warp) {
   barrier::wait(shared + FULL + at.ring.stage * 8, at.ring.parity);
+  if (X_RESIDENT && !QUANTIZE) barrier::wait(shared + INPUT_FULL + at.k * 8, 0);
   const u32 second_half = warp / 4 * (64 * FP8_TILE);
   const u64 weights = wgmma::tile_descriptor(shared + at.ring.stage * FP8_TILE_BYTES +
                                              (TOKENS == 128 ? 0 : second_half));
@@ -260,7 +271,11 @@ __forceinline__ void scale_tile(Sums& sums, Sums& part, u32 shared, const Cursor
     }
   }
   __syncwarp();
-  if (lane == 0) barrier::arrive(shared + EMPTY + at.ring.stage * 8);
+  if constexpr (MULTICAST) {
+    if (lane < 2) barrier::arrive_remote(shared + EMPTY + at.ring.stage * 8, lane);
+  } else {
+    if (lane == 0) barrier::arrive(shared + EMPTY + at.ring.stage * 8);
+  }
 }
 
 // The finished sums of a strip: joined with those of the other splits, rounded, stored.
@@ -312,7 +327,7 @@ __forceinline__ void multiply(const Fp8LinearArgs& args, const Work& work, u32 s
   linear::Strip strip = linear::strip_at<Work::K_TILES>(args, work.first_strip);
   linear::TileScales<Work::MOST_TILES> scales, upcoming;
   scales.load(strip.scale + work.k_begin, work.tiles, lane);
-  if (X_RESIDENT && !QUANTIZE) barrier::wait(shared + INPUT_FULL, 0);
+  if (MULTICAST) barrier::wait_cluster();  // the sibling's barriers are set up
 
   Cursor started(work), finished(work);
   for (int index = work.first_strip; index < work.strips; index += work.step) {
@@ -359,6 +374,10 @@ __forceinline__ void multiply(const Fp8LinearArgs& args, const Work& work, u32 s
     scales = upcoming;
     strip = next;
   }
+  if (MULTICAST) {  // the sibling still arrives at this block's barriers
+    barrier::arrive_cluster();
+    barrier::wait_cluster();
+  }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
@@ -371,26 +390,29 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
       for (int stage = 0; stage < STAGES; ++stage) {
         barrier::init(shared + FULL + stage * 8, X_RESIDENT ? 1 : 2);
-        barrier::init(shared + EMPTY + stage * 8, MATH_WARPS);
+        barrier::init(shared + EMPTY + stage * 8, MATH_WARPS * (MULTICAST ? 2 : 1));
       }
-      barrier::init(shared + INPUT_FULL, 1);
+#pragma unroll
+      for (int i = 0; i < RESIDENT_TILES; ++i)
+        barrier::init(shared + INPUT_FULL + i * 8, 1);
       if (CLUSTERED) {
 #pragma unroll
         for (int i = 0; i < MATH_WARPS; ++i)
           barrier::init(shared + EXCHANGED + i * 8, 1);
       }
       barrier::publish_init();
-      start_weights(args, Work(args), shared);
+      if (EARLY > 0) start_weights(args, Work(args), shared);
     }
     __syncwarp();
   }
-  if (CLUSTERED) barrier::arrive_cluster();
+  if (CLUSTERED || MULTICAST) barrier::arrive_cluster();
 
   if (warp >= MATH_WARPS) {
-    if constexpr (MOVE_REGISTERS) asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+    if constexpr (MOVE_REGISTERS) asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
     if (warp == WEIGHT_WARP) {
       // The others learn that the barriers are set up; this warp has no reason to wait for them.
       ptx::arrive_threads(READY, THREADS);
+      if (MULTICAST) barrier::wait_cluster();  // copies land in the sibling, too
       if (lane == 0) stream_weights(args, Work(args), shared);
     } else {
       release_successor();
@@ -400,7 +422,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
     __syncwarp();
   } else {
-    if constexpr (MOVE_REGISTERS) asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+    if constexpr (MOVE_REGISTERS) asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
     const Work work(args);
     ptx::sync_threads(READY, THREADS);
     if (CLUSTERED && lane == 0)

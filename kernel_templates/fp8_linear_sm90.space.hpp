@@ -54,6 +54,7 @@ struct Fp8LinearSm90 {
         .axis(&Params::DEPTH, {1, 2, 4})
         .axis(&Params::SPLIT_K, {1, 2, 3, 4, 8})
         .axis(&Params::CLUSTERED, {false, true})
+        .axis(&Params::MULTICAST, {false, true})
         .axis(&Params::X_RESIDENT, {false, true})
         .keep_if("the input is quantised where it arrives as bf16",
                  [=](const Params& c) { return c.X_RESIDENT || !c.QUANTIZE; })
@@ -69,6 +70,11 @@ struct Fp8LinearSm90 {
                  })
         .keep_if("started tiles lie in the ring",
                  [](const Params& c) { return c.DEPTH <= c.STAGES; })
+        .keep_if("a cluster serves one purpose",
+                 [](const Params& c) { return !c.CLUSTERED || !c.MULTICAST; })
+        .keep_if(
+            "token tiles come in pairs where they share weights",
+            [=](const Params& c) { return !c.MULTICAST || problem.token_tiles(c.TOKENS) % 2 == 0; })
         .keep_if("a cluster has room for what it exchanges",
                  [](const Params& c) {
                    return !c.CLUSTERED || c.STAGES * FP8_TILE_BYTES >= c.TOKENS * 512;
@@ -96,12 +102,12 @@ struct Fp8LinearSm90 {
                  [=](const Params& c) { return c.STAGES != 5 || c.TOKENS == 128; })
         .keep_if("many splits only of few tokens",
                  [](const Params& c) { return c.SPLIT_K * c.TOKENS <= 512; })
-        .keep_if("few tokens start one tile or four, many two",
+        .keep_if("few tiles are started at once, four by few tokens",
                  [=](const Params& c) {
                    if (c == base || c.DEPTH == 2) return true;
                    const int tiles = block_tiles(problem, c, device);
-                   if (c.TOKENS > 16) return false;
-                   return c.DEPTH == 1 ? tiles > 4 : c.STAGES >= std::min(tiles, 8);
+                   return c.DEPTH == 1 ? tiles > 4
+                                       : c.TOKENS <= 16 && c.STAGES >= std::min(tiles, 8);
                  })
         .keep_if("the ring is not longer than a block's work",
                  [=](const Params& c) {
@@ -120,6 +126,13 @@ struct Fp8LinearSm90 {
                           (c.TOKENS == 128 &&
                            static_cast<int>(grid(problem, c, device).z) < problem.strips());
                  })
+        .keep_if("K is split only where blocks have one strip",
+                 [=](const Params& c) {
+                   return c == base || c.SPLIT_K == 1 ||
+                          static_cast<int>(grid(problem, c, device).z) == problem.strips();
+                 })
+        .keep_if("sharing weights pays",
+                 [](const Params& c) { return !c.MULTICAST || c.TOKENS >= 32; })
         .keep_if("most of the card has work", [=](const Params& c) {
           return c == base || 5 * block_count(grid(problem, c, device)) > device.sm_count;
         });
@@ -130,7 +143,7 @@ struct Fp8LinearSm90 {
     return {.grid = grid(problem, c, device),
             .block = {384},
             .smem_bytes = static_cast<unsigned>(smem_bytes(problem, c)),
-            .cluster = {static_cast<unsigned>(c.CLUSTERED ? c.SPLIT_K : 1)},
+            .cluster = {static_cast<unsigned>(c.CLUSTERED ? c.SPLIT_K : 1), c.MULTICAST ? 2U : 1U},
             .programmatic = true};
   }
 

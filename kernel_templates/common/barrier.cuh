@@ -61,6 +61,29 @@ __forceinline__ void copy_bulk(u32 to, const void* from, u32 bytes, u32 barrier,
       "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
       : "memory");
 }
+// One read of global memory, written to the same address in every block of `ranks`, completing on
+// the barrier at the same address in each.
+__forceinline__ void copy_bulk_multicast(u32 to, const void* from, u32 bytes, u32 barrier,
+                                         u16 ranks, u64 policy) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
+      ".L2::cache_hint [%0], [%1], %2, [%3], %4, %5;" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier), "h"(ranks), "l"(policy)
+      : "memory");
+}
+
+// Arrives at the barrier at the same address in another block of the cluster. Orders nothing but
+// this thread's earlier reads: who arrives here has only read. (With release at cluster scope the
+// compiler puts a fence of the whole GPU in front, about a microsecond.)
+__forceinline__ void arrive_remote(u32 barrier, u32 rank) {
+  asm volatile(
+      "{.reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [remote];}" ::"r"(barrier),
+      "r"(rank)
+      : "memory");
+}
+
 // Stores 16 bytes at the shared address `to` of another block of the cluster; they complete on the
 // barrier at `barrier` there.
 __forceinline__ void store_remote(u32 to, uint4 value, u32 barrier, u32 rank) {
