@@ -2,10 +2,11 @@
 // inputs e4m3 with a power-of-two scale per token and 128 columns, fp32 sums. The family for every
 // card; fp8_linear_sm90 competes with it on Hopper.
 // Launch contract (host twin: launch_shape in fp8_linear.space.hpp)
-//   grid (SPLIT_K, token tiles, blocks that share the strips), all resident at once when SPLIT_K >
-//   1 block (256)   cluster none arch sm_80 and later; FP8_MMA: sm_89 and later, but not sm_90,
-//   where it is emulated smem fp8_linear_smem_bytes(...), dynamic   programmatic dependent launch:
-//   yes
+//   grid (SPLIT_K, token tiles, blocks that share the strips)
+//     all resident at once when SPLIT_K > 1
+//   block (256)   cluster none   smem fp8_linear_smem_bytes(...), dynamic
+//   arch sm_80 and later; FP8_MMA: sm_89 and later, but not sm_90, where it is emulated
+//   programmatic dependent launch: yes
 //
 // Operands are swapped: weight rows are M, tokens are N. A tile is 128 weight rows x 128 columns;
 // a block keeps its token tile and its split of K and walks over strips of 128 rows; warp w

@@ -1,8 +1,8 @@
 // y = actquant(x) * W^T on Hopper's FP8 tensor cores: weights e4m3 with a ue8m0 scale per 128 x 128
 // block, inputs e4m3 with a power-of-two scale per token and 128 columns, fp32 sums.
 // Launch contract (host twin: launch_shape in fp8_linear_sm90.space.hpp)
-//   grid (SPLIT_K, token tiles, blocks that share the strips), all resident at once when SPLIT_K > 1
-//     and not CLUSTERED
+//   grid (SPLIT_K, token tiles, blocks that share the strips)
+//     all resident at once when SPLIT_K > 1 and not CLUSTERED
 //   cluster CLUSTERED: (SPLIT_K, 1, 1), one strip per block; MULTICAST: (1, 2, 1); otherwise none
 //   block (384)   arch sm_90a   smem fp8_linear_sm90_smem_bytes(...), dynamic
 //   programmatic dependent launch: yes
