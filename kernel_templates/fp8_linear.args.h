@@ -27,22 +27,20 @@ struct Fp8LinearSegment {
   const fp8_e4m3* weight;  // [rows / 128][cols / 128][16384] e4m3 tiles
   const ue8m0* scale;      // [rows / 128, cols / 128] ue8m0
   bf16* out;               // [tokens, out_stride] bf16; rows of it are written
-  int rows;                // output columns of this weight, a multiple of 128
+  int rows;                // output columns of this weight, a multiple of 128; 0: no segment
   int out_stride;          // elements between two tokens' outputs, a multiple of 4
 };
 
 struct Fp8LinearArgs {
-  Fp8LinearSegment segments[3];
-  const bf16* x;         // [tokens, cols] bf16, 16-byte aligned; read when QUANTIZE
-  const fp8_e4m3* xq;    // [cols / 128][x_rows][128] e4m3, chunks swizzled as above with the
-                         // token as the line; read when not QUANTIZE
-  const float* x_scale;  // [cols / 128, x_rows] fp32 powers of two; read when not QUANTIZE
-  void* workspace;       // fp8_linear_workspace_bytes(...) of 0xff before the first launch,
-                         // left so; unused when SPLIT_K == 1
-  int segment_count;     // 1 to 3
-  int tokens;            // at least 1
-  int cols;              // K, a multiple of 128
-  int x_rows;            // rows of xq and x_scale, a multiple of 4, at least tokens
+  Fp8LinearSegment segments[3];  // the used ones first
+  const bf16* x;                 // [tokens, cols] bf16, 16-byte aligned; read when QUANTIZE
+  const fp8_e4m3* xq;            // [cols / 128][x_rows][128] e4m3, chunks swizzled as above with
+                                 // the token as the line; read when not QUANTIZE
+  const float* x_scale;          // [cols / 128, x_rows] fp32 powers of two; read when not QUANTIZE
+  void* workspace;               // fp8_linear_workspace_bytes(...) of 0xff before the first
+                                 // launch, left so; unused when SPLIT_K == 1 or CLUSTERED
+  int tokens;                    // at least 1
+  int x_rows;                    // rows of xq and x_scale, a multiple of 4, at least tokens
 };
 
 // @param strips  128-row strips of all segments together

@@ -2,17 +2,18 @@
 // inputs e4m3 with a power-of-two scale per token and 128 columns, fp32 sums. The family for every
 // card; fp8_linear_sm90 competes with it on Hopper.
 // Launch contract (host twin: launch_shape in fp8_linear.space.hpp)
-//   grid (blocks), all resident at once when SPLIT_K > 1   block (256)   cluster none
+//   grid (SPLIT_K, token tiles, blocks that share the strips)
+//     all resident at once when SPLIT_K > 1
+//   block (256)   cluster none   smem fp8_linear_smem_bytes(...), dynamic
 //   arch sm_80 and later; FP8_MMA: sm_89 and later, but not sm_90, where it is emulated
-//   smem fp8_linear_smem_bytes(...), dynamic   programmatic dependent launch: yes
-//   with X_RESIDENT every unit of a block has the same split and token tile
+//   programmatic dependent launch: yes
 //
 // Operands are swapped: weight rows are M, tokens are N. A tile is 128 weight rows x 128 columns;
-// a block walks over units (strip of 128 rows, token tile, split of K), warp w multiplies lines
-// 16w .. 16w + 15 of every tile. The ring of tiles is filled by 16-byte asynchronous copies of all
-// threads. Fragments are read as raw e4m3: four neighbouring bytes are one lane's share of a k-step
-// of either kind of mma, for both operands alike, so the order of columns inside 16 does not
-// matter.
+// a block keeps its token tile and its split of K and walks over strips of 128 rows; warp w
+// multiplies lines 16w .. 16w + 15 of every tile. The ring of tiles is filled by 16-byte
+// asynchronous copies of all threads. Fragments are read as raw e4m3: four neighbouring bytes are
+// one lane's share of a k-step of either kind of mma, for both operands alike, so the order of
+// columns inside 16 does not matter.
 //
 // NaN or infinity in a token stays in that token's output: tokens are columns of the mma and meet
 // nowhere. Columns of tokens past the end hold whatever was in shared memory; they are not stored.
@@ -40,86 +41,62 @@ static_assert(STAGES >= 2 && SPLIT_K >= 1, "a ring has two stages at least");
 constexpr int THREADS = 256;
 constexpr int TOKEN_BLOCKS = TOKENS / 8;
 constexpr int X_TILE_BYTES = TOKENS * FP8_TILE;
-using Work = linear::Schedule<TOKENS, SPLIT_K, 1>;
+using Work = linear::Work<COLS, TOKENS, SPLIT_K>;
 
-struct Shared {
-  u32 weights, inputs, input_scale_address;
-  u8* input_tiles;
-  float* input_scales;
-
-  __forceinline__ Shared(u8* base, int k_tiles) {
-    // Split 0 is the longest.
-    const int x_tiles = X_RESIDENT ? fp8_linear_split_begin(k_tiles, SPLIT_K, 1) : STAGES;
-    input_tiles = base + STAGES * FP8_TILE_BYTES;
-    input_scales = reinterpret_cast<float*>(input_tiles + x_tiles * X_TILE_BYTES);
-    weights = ptx::shared_address(base);
-    inputs = ptx::shared_address(input_tiles);
-    input_scale_address = ptx::shared_address(input_scales);
-  }
-};
+// Offsets in shared memory.
+constexpr int X_TILES = X_RESIDENT ? Work::MOST_TILES : STAGES;
+constexpr int INPUTS = STAGES * FP8_TILE_BYTES;
+constexpr int INPUT_SCALES = INPUTS + X_TILES * X_TILE_BYTES;
+static_assert(INPUT_SCALES + X_TILES * TOKENS * 4 ==
+                  fp8_linear_smem_bytes(TOKENS, STAGES, X_RESIDENT ? X_TILES : 0),
+              "host and device agree on the shared memory");
 
 // A place in this block's sequence of tiles.
 struct Cursor {
-  int u, k, stage;
-  int begin, left;  // chunk, and its tiles from here on
-  linear::Unit unit;
-  const fp8_e4m3* tiles;  // of the unit's strip
+  int strip, k, done, stage;  // k: K tile from k_begin; done: of the strip, before this one
 
-  __forceinline__ Cursor(const Fp8LinearArgs& args, const Work& work) : stage(0) {
-    enter(args, work, work.first);
-  }
-  __forceinline__ bool done(const Work& work) const { return u >= work.units; }
-  __forceinline__ const fp8_e4m3* weights() const {
-    return tiles + static_cast<i64>(k) * FP8_TILE_BYTES;
-  }
-  __forceinline__ void advance(const Fp8LinearArgs& args, const Work& work) {
+  __forceinline__ explicit Cursor(const Work& work)
+      : strip(work.first_strip),
+        k(linear::first_tile(work.first_strip, work.tiles)),
+        done(0),
+        stage(0) {}
+  __forceinline__ bool past_end(const Work& work) const { return strip >= work.strips; }
+  __forceinline__ int x_tile() const { return X_RESIDENT ? k : stage; }
+  __forceinline__ void advance(const Work& work) {
     if (++stage == STAGES) stage = 0;
-    if (--left > 0)
-      k = linear::Chunk(unit, begin).after(k);
-    else if (begin + 32 < unit.k_end)
-      enter_chunk(begin + 32);
-    else
-      enter(args, work, u + work.step);
-  }
-
- private:
-  __forceinline__ void enter(const Fp8LinearArgs& args, const Work& work, int index) {
-    u = index;
-    if (done(work)) return;
-    unit = work.unit(u, 0);
-    tiles = linear::strip_at(args, unit.strip, work.k_tiles).tiles;
-    enter_chunk(unit.k_begin);
-  }
-  __forceinline__ void enter_chunk(int at) {
-    const linear::Chunk chunk(unit, at);
-    begin = at;
-    left = chunk.length;
-    k = chunk.first;
+    if (++done == work.tiles) {
+      done = 0;
+      strip += work.step;
+      k = linear::first_tile(strip, work.tiles);
+    } else {
+      k = linear::next_tile(k, work.tiles);
+    }
   }
 };
 
-__forceinline__ void copy_weights(const Shared& shared, const Cursor& at) {
+__forceinline__ void copy_weights(const Fp8LinearArgs& args, const Work& work, u32 shared,
+                                  const Cursor& at) {
+  const fp8_e4m3* from = linear::strip_at<Work::K_TILES>(args, at.strip).tiles +
+                         (work.k_begin + at.k) * FP8_TILE_BYTES;
   const u32 offset = threadIdx.x * 16;
 #pragma unroll
   for (u32 i = 0; i < FP8_TILE_BYTES; i += THREADS * 16)
-    ptx::copy16_async(shared.weights + at.stage * FP8_TILE_BYTES + i + offset,
-                      at.weights() + i + offset);
+    ptx::copy16_async(shared + at.stage * FP8_TILE_BYTES + i + offset, from + i + offset);
 }
 // The quantised input of K tile `k` to place `to_tile`.
-__forceinline__ void copy_input(const Fp8LinearArgs& args, const Shared& shared, int token_tile,
-                                int k, int to_tile) {
-  const int token = token_tile * TOKENS, rows = min(TOKENS, args.tokens - token);
-  const i64 from = static_cast<i64>(k) * args.x_rows + token;
-  for (int i = threadIdx.x; i < rows * (FP8_TILE / 16); i += THREADS)
-    ptx::copy16_async(shared.inputs + to_tile * X_TILE_BYTES + i * 16,
+__forceinline__ void copy_input(const Fp8LinearArgs& args, const Work& work, u32 shared, int k,
+                                int to_tile) {
+  const i64 from = static_cast<i64>(work.k_begin + k) * args.x_rows + work.token;
+  for (int i = threadIdx.x; i < work.rows * (FP8_TILE / 16); i += THREADS)
+    ptx::copy16_async(shared + INPUTS + to_tile * X_TILE_BYTES + i * 16,
                       args.xq + from * FP8_TILE + i * 16);
-  if (threadIdx.x < (rows + 3) / 4)
-    ptx::copy16_async(shared.input_scale_address + (to_tile * TOKENS + threadIdx.x * 4) * 4,
+  if (threadIdx.x < (work.rows + 3) / 4)
+    ptx::copy16_async(shared + INPUT_SCALES + (to_tile * TOKENS + threadIdx.x * 4) * 4,
                       args.x_scale + from + threadIdx.x * 4);
 }
 
 // sums += one tile: this warp's 16 weight lines x TOKENS, 128 columns.
-__forceinline__ void multiply_tile(float (&sums)[TOKEN_BLOCKS][4], const Shared& shared, int stage,
+__forceinline__ void multiply_tile(float (&sums)[TOKEN_BLOCKS][4], u32 shared, int stage,
                                    int x_tile, float weight_scale, int warp, int lane) {
   constexpr int CHUNKS = FP8_TILE / 16, HALF = CHUNKS / 2;
   float part[TOKEN_BLOCKS][4];
@@ -129,8 +106,8 @@ __forceinline__ void multiply_tile(float (&sums)[TOKEN_BLOCKS][4], const Shared&
     for (int e = 0; e < 4; ++e)
       part[j][e] = 0.0f;
   // ldmatrix: a lane's row within 8 is lane % 8, which is also its line's swizzle.
-  const u32 a_line = shared.weights + stage * FP8_TILE_BYTES + (warp * 16 + lane % 16) * FP8_TILE;
-  const u32 b_line = shared.inputs + x_tile * X_TILE_BYTES + lane % 8 * FP8_TILE;
+  const u32 a_line = shared + stage * FP8_TILE_BYTES + (warp * 16 + lane % 16) * FP8_TILE;
+  const u32 b_line = shared + INPUTS + x_tile * X_TILE_BYTES + lane % 8 * FP8_TILE;
 #pragma unroll
   for (int half = 0; half < CHUNKS; half += HALF) {
     u32 a[HALF / 2][4];  // two chunks: lines 0-7 and 8-15 of one, then of the next
@@ -165,10 +142,10 @@ __forceinline__ void multiply_tile(float (&sums)[TOKEN_BLOCKS][4], const Shared&
     }
   }
   const float factor = FP8_MMA ? weight_scale : weight_scale * (fp8::kF16Factor * fp8::kF16Factor);
+  const u32 scales = shared + INPUT_SCALES + x_tile * TOKENS * 4 + lane % 4 * 8;
 #pragma unroll
   for (int j = 0; j < TOKEN_BLOCKS; ++j) {
-    const float2 scale = *reinterpret_cast<const float2*>(shared.input_scales + x_tile * TOKENS +
-                                                          j * 8 + lane % 4 * 2);
+    const float2 scale = ptx::load_shared(scales + j * 32);
     const float even = scale.x * factor, odd = scale.y * factor;
     sums[j][0] = fmaf(part[j][0], even, sums[j][0]);
     sums[j][1] = fmaf(part[j][1], odd, sums[j][1]);
@@ -182,91 +159,81 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   extern __shared__ __align__(128) u8 base[];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const Work work(args);
-  const Shared shared(base, work.k_tiles);
+  const u32 shared = ptx::shared_address(base);
 
   // STAGES - 1 tiles are in flight, one group of copies each; an empty group past the end keeps
   // the count. The first weights do not wait for the predecessor: they depend on nothing.
-  Cursor ahead(args, work);
-  const Cursor first = ahead;
+  Cursor ahead(work), at(work);
 #pragma unroll
   for (int i = 0; i < STAGES - 1; ++i) {
-    if (!ahead.done(work)) {
-      copy_weights(shared, ahead);
-      ahead.advance(args, work);
+    if (!ahead.past_end(work)) {
+      copy_weights(args, work, shared, ahead);
+      ahead.advance(work);
     }
     if (X_RESIDENT) ptx::commit_copies();
   }
+  linear::Strip strip = linear::strip_at<Work::K_TILES>(args, work.first_strip);
+  linear::TileScales<Work::MOST_TILES> scales, upcoming;
+  scales.load(strip.scale + work.k_begin, work.tiles, lane);
   release_successor();
   wait_for_predecessor();
   if constexpr (QUANTIZE) {
-    const int token = first.unit.token_tile * TOKENS;
     linear::quantize_input<TOKENS>(
-        args.x + static_cast<i64>(token) * args.cols + first.unit.k_begin * FP8_TILE, args.cols,
-        min(TOKENS, args.tokens - token), first.unit.k_end - first.unit.k_begin, shared.input_tiles,
-        shared.input_scales, threadIdx.x, THREADS);
+        args.x + static_cast<i64>(work.token) * COLS + work.k_begin * FP8_TILE, COLS, work.rows,
+        work.tiles, base + INPUTS, reinterpret_cast<float*>(base + INPUT_SCALES), threadIdx.x,
+        THREADS);
   } else if constexpr (X_RESIDENT) {
-    for (int k = first.unit.k_begin; k < first.unit.k_end; ++k)
-      copy_input(args, shared, first.unit.token_tile, k, k - first.unit.k_begin);
+    for (int k = 0; k < work.tiles; ++k)
+      copy_input(args, work, shared, k, k);
     ptx::commit_copies();
     ptx::wait_copies<0>();
   } else {
-    Cursor at = first;
+    Cursor input(work);
 #pragma unroll
     for (int i = 0; i < STAGES - 1; ++i) {
-      if (!at.done(work)) {
-        copy_input(args, shared, at.unit.token_tile, at.k, at.stage);
-        at.advance(args, work);
+      if (!input.past_end(work)) {
+        copy_input(args, work, shared, input.k, input.stage);
+        input.advance(work);
       }
       ptx::commit_copies();  // the first of these groups holds all the weights above
     }
   }
 
-  int stage = 0;
-  linear::Unit unit = first.unit;
-  linear::Strip strip = linear::strip_at(args, unit.strip, work.k_tiles);
-  float scales = linear::tile_scales(strip, unit.k_begin, unit.k_end, lane);
-  for (int u = work.first; u < work.units; u += work.step) {
-    // Scales come straight from memory, so they are asked for 32 tiles or one unit ahead.
-    const linear::Unit next = u + work.step < work.units ? work.unit(u + work.step, 0) : unit;
-    const linear::Strip next_strip = linear::strip_at(args, next.strip, work.k_tiles);
+  for (int index = work.first_strip; index < work.strips; index += work.step) {
+    // The next strip's scales are asked for while this strip is multiplied.
+    const linear::Strip next =
+        linear::strip_at<Work::K_TILES>(args, min(index + work.step, work.strips - 1));
+    upcoming.load(next.scale + work.k_begin, work.tiles, lane);
     float sums[TOKEN_BLOCKS][4];
 #pragma unroll
     for (int j = 0; j < TOKEN_BLOCKS; ++j)
 #pragma unroll
       for (int e = 0; e < 4; ++e)
         sums[j][e] = 0.0f;
-    for (int begin = unit.k_begin; begin < unit.k_end; begin += 32) {
-      const linear::Chunk chunk(unit, begin);
-      const float upcoming = begin + 32 < unit.k_end
-                                 ? linear::tile_scales(strip, begin + 32, unit.k_end, lane)
-                                 : linear::tile_scales(next_strip, next.k_begin, next.k_end, lane);
-      int k = chunk.first;
 #pragma unroll 1
-      for (int i = 0; i < chunk.length; ++i, k = chunk.after(k)) {
-        ptx::wait_copies<STAGES - 2>();
-        __syncthreads();  // this tile has landed for all; the tile before it is free
-        if (!ahead.done(work)) {
-          copy_weights(shared, ahead);
-          if (!X_RESIDENT) copy_input(args, shared, ahead.unit.token_tile, ahead.k, ahead.stage);
-          ahead.advance(args, work);
-        }
-        ptx::commit_copies();
-        multiply_tile(sums, shared, stage, X_RESIDENT ? k - unit.k_begin : stage,
-                      __shfl_sync(0xffffffffu, scales, k - begin), warp, lane);
-        if (++stage == STAGES) stage = 0;
+    for (int tile = 0; tile < work.tiles; ++tile) {
+      ptx::wait_copies<STAGES - 2>();
+      __syncthreads();  // this tile has landed for all; the tile before it is free
+      if (!ahead.past_end(work)) {
+        copy_weights(args, work, shared, ahead);
+        if (!X_RESIDENT) copy_input(args, work, shared, ahead.k, ahead.stage);
+        ahead.advance(work);
       }
-      scales = upcoming;
+      ptx::commit_copies();
+      multiply_tile(sums, shared, at.stage, at.x_tile(), scales.at(at.k), warp, lane);
+      at.advance(work);
     }
-    const int token = unit.token_tile * TOKENS;
-    const int blocks = min(TOKEN_BLOCKS, (args.tokens - token + 7) / 8);
-    const int tile = unit.strip * work.token_groups + unit.token_tile;
-    split_k::reduce<SPLIT_K>(sums, args.workspace, tile, blocks, unit.split, warp, lane,
-                             [&](int j, const float(&sum)[4]) {
-                               linear::store_fragment(strip, sum, token + j * 8, args.tokens,
-                                                      warp * 16, lane);
-                             });
-    unit = next;
-    strip = next_strip;
+    const auto store = [&](int block, const auto& owned, int stride) {
+      linear::store_fragments(strip, owned, work.token + block * 8, stride, work.token + work.rows,
+                              warp * 16, lane);
+    };
+    if constexpr (SPLIT_K == 1)
+      store(0, sums, 1);
+    else
+      split_k::reduce<SPLIT_K, 1>(sums, args.workspace, index * gridDim.y + blockIdx.y,
+                                  (work.rows + 7) / 8, work.split, warp, lane, store);
+    scales = upcoming;
+    strip = next;
   }
 }
 

@@ -43,22 +43,19 @@ struct Fp8Linear {
     return fp8_linear_smem_bytes(c.TOKENS, c.STAGES,
                                  c.X_RESIDENT ? problem.split_k_tiles(c.SPLIT_K) : 0);
   }
-  /// Units that differ in split or token tile.
-  static int kinds(const Problem& problem, const Params& c) {
-    return c.SPLIT_K * problem.token_tiles(c.TOKENS);
-  }
-  static int units(const Problem& problem, const Params& c) {
-    return problem.strips() * kinds(problem, c);
+  static cu::Dim3 grid(const Problem& problem, const Params& c, const cu::DeviceLimits& device) {
+    return fp8_linear_grid(problem, c.TOKENS, c.SPLIT_K, device.sm_count);
   }
 
   static Space<Params> space(const Problem& problem, const cu::DeviceLimits& device) {
     Params base;
+    base.COLS = problem.cols;
     base.QUANTIZE = base.X_RESIDENT = problem.x_bf16;
     if (problem.x_bf16) base.STAGES = 2;  // leaves room for the input on every card
     return Space<Params>(base)
         .axis(&Params::TOKENS, {8, 16, 32, 64})
         .axis(&Params::STAGES, {2, 3, 4, 6, 12})
-        .axis(&Params::SPLIT_K, {1, 2, 4, 8, 11, 16, 32})
+        .axis(&Params::SPLIT_K, {1, 2, 4, 8, 16})
         .axis(&Params::X_RESIDENT, {false, true})
         .axis(&Params::FP8_MMA, {false, true})
         .keep_if("FP8 mma is real on the card",
@@ -70,9 +67,11 @@ struct Fp8Linear {
             [=](const Params& c) { return smem_bytes(problem, c) <= device.smem_per_block_bytes; })
         .keep_if("no split is empty",
                  [=](const Params& c) { return c.SPLIT_K <= problem.k_tiles(); })
-        .keep_if(
-            "splits run at the same time",
-            [=](const Params& c) { return c.SPLIT_K == 1 || units(problem, c) <= device.sm_count; })
+        .keep_if("splits run at the same time",
+                 [=](const Params& c) {
+                   return c.SPLIT_K == 1 ||
+                          block_count(grid(problem, c, device)) <= device.sm_count;
+                 })
         // From here on: legal, but cannot be the fastest.
         .keep_if("no token tile is mostly padding",
                  [=](const Params& c) {
@@ -80,9 +79,9 @@ struct Fp8Linear {
                  })
         .keep_if("tokens are not cut finer than needed",
                  [=](const Params& c) {
-                   // Where K is split, finer tiles make less to exchange.
-                   const bool small = problem.strips() * problem.k_tiles() <= 4 * device.sm_count;
-                   return c == base || (small ? 4 : 2) * c.TOKENS >= std::min(problem.tokens, 128);
+                   return c == base ||
+                          c.TOKENS >= std::min(problem.tokens, std::max(problem.tokens / 2, 16)) ||
+                          c.TOKENS == 64;
                  })
         .keep_if("many splits only of few tokens",
                  [](const Params& c) { return c.SPLIT_K * c.TOKENS <= 512; })
@@ -90,35 +89,35 @@ struct Fp8Linear {
                  [=](const Params& c) {
                    return c == base || c.STAGES < block_tiles(problem, c, device) + 2;
                  })
-        .keep_if("the ring is not much shorter than it could be",
+        .keep_if("the ring holds a block's work, or half of what it could",
                  [=](const Params& c) {
                    Params longer = c;
-                   longer.STAGES *= 2;
-                   return c == base || c.STAGES >= std::min(block_tiles(problem, c, device), 4) ||
+                   longer.STAGES = longer.STAGES * 2 - 1;
+                   return c == base || c.STAGES >= block_tiles(problem, c, device) ||
                           smem_bytes(problem, longer) > device.smem_per_block_bytes;
                  })
-        .keep_if("a long ring has an even length",
-                 [=](const Params& c) { return c == base || c.STAGES <= 5 || c.STAGES % 2 == 0; })
+        .keep_if("the input is kept where a block needs it again",
+                 [=](const Params& c) {
+                   return c == base || !c.X_RESIDENT || c.QUANTIZE ||
+                          static_cast<int>(grid(problem, c, device).z) < problem.strips();
+                 })
+        .keep_if("wgmma is left the many tokens on Hopper",
+                 [=](const Params& c) { return device.arch != 90 || c.TOKENS <= 16; })
         .keep_if("most of the card has work", [=](const Params& c) {
-          return c == base || 3 * units(problem, c) > device.sm_count;
+          return c == base || 5 * block_count(grid(problem, c, device)) > device.sm_count;
         });
   }
 
   static cu::LaunchShape launch_shape(const Problem& problem, const Params& c,
                                       const cu::DeviceLimits& device) {
-    const int blocks =
-        fp8_linear_blocks(units(problem, c), device.sm_count, kinds(problem, c), c.X_RESIDENT);
-    return {.grid = {static_cast<unsigned>(blocks)},
+    return {.grid = grid(problem, c, device),
             .block = {256},
             .smem_bytes = static_cast<unsigned>(smem_bytes(problem, c)),
             .programmatic = true};
   }
 
-  /// Weight tiles that one block goes through.
   static int block_tiles(const Problem& problem, const Params& c, const cu::DeviceLimits& device) {
-    const int blocks = static_cast<int>(launch_shape(problem, c, device).grid.x);
-    const int rounds = (units(problem, c) + blocks - 1) / blocks;
-    return rounds * problem.split_k_tiles(c.SPLIT_K);
+    return fp8_linear_block_tiles(problem, c.SPLIT_K, grid(problem, c, device));
   }
 
   static i64 workspace_bytes(const Problem& problem, const Params& c) {

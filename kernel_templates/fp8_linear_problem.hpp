@@ -4,6 +4,7 @@
 #include <array>
 
 #include "kernel_templates/fp8_linear.args.h"
+#include "runtime/cuda/launch.hpp"
 
 namespace ingot::kernels {
 
@@ -25,16 +26,26 @@ struct Fp8LinearProblem {
   int split_k_tiles(int split_k) const { return (k_tiles() + split_k - 1) / split_k; }
 };
 
-/// Blocks (or clusters, `groups_at_once` of which fit the card) that share the units of a launch:
-/// no more than finish in as many rounds, so that the work is even. When a block keeps its input,
-/// the stride must keep its split and token tile the same.
-/// @param kinds  units that differ in split or token tile
-inline int fp8_linear_blocks(int units, int groups_at_once, int kinds, bool x_resident) {
-  const int step = x_resident ? kinds : 1;
-  const int most = std::max(groups_at_once / step * step, step);
-  const int rounds = (units + most - 1) / most;
-  const int even = (units + rounds - 1) / rounds;
-  return rounds == 1 ? units : (even + step - 1) / step * step;
+/// Grid of a launch: (splits of K, token tiles, blocks that share the strips), no more of the last
+/// than finish in as many rounds, so that the work is even.
+/// @param at_once  blocks that the card runs at the same time
+inline cu::Dim3 fp8_linear_grid(const Fp8LinearProblem& problem, int tile_tokens, int split_k,
+                                int at_once) {
+  const int across = split_k * problem.token_tiles(tile_tokens);
+  const int most = std::max(at_once / across, 1);
+  const int rounds = (problem.strips() + most - 1) / most;
+  return {static_cast<unsigned>(split_k), static_cast<unsigned>(problem.token_tiles(tile_tokens)),
+          static_cast<unsigned>((problem.strips() + rounds - 1) / rounds)};
+}
+/// Blocks of a grid.
+inline int block_count(const cu::Dim3& grid) {
+  return static_cast<int>(grid.x * grid.y * grid.z);
+}
+/// Weight tiles that one block of such a grid goes through.
+inline int fp8_linear_block_tiles(const Fp8LinearProblem& problem, int split_k,
+                                  const cu::Dim3& grid) {
+  const int blocks = static_cast<int>(grid.z);
+  return (problem.strips() + blocks - 1) / blocks * problem.split_k_tiles(split_k);
 }
 
 }  // namespace ingot::kernels

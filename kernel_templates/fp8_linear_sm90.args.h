@@ -4,11 +4,26 @@
 
 namespace ingot::kernels {
 
+// With so many tokens, tokens are the M of the mma and weight rows its N, otherwise the reverse.
+constexpr int FP8_LINEAR_SM90_TOKENS_AS_M = 64;
+
+// Where a cluster's blocks leave partial sums for each other: each of 8 warps owns of SPLIT_K
+// neighbouring units one, and gets one from each sibling. A unit is 512 bytes, or 1024 where it is
+// a pair of fragments (tokens as M).
+constexpr int fp8_linear_sm90_exchange_bytes(int tile_tokens, int split_k) {
+  const bool pairs = tile_tokens >= FP8_LINEAR_SM90_TOKENS_AS_M;
+  const int units = pairs ? tile_tokens / 16 : tile_tokens / 8;
+  return 8 * ((units + split_k - 1) / split_k) * (split_k - 1) * (pairs ? 1024 : 512);
+}
+
 // Dynamic shared memory: a ring of weight tiles, with the matching input tiles unless the block
-// keeps its whole input (`resident_k_tiles` K tiles of it, else 0), and the barriers.
-constexpr int fp8_linear_sm90_smem_bytes(int tile_tokens, int stages, int resident_k_tiles) {
+// keeps its whole input (`resident_k_tiles` K tiles of it, else 0), the exchange and the barriers.
+constexpr int fp8_linear_sm90_smem_bytes(int tile_tokens, int stages, int resident_k_tiles,
+                                         int cluster) {
   const int x_tiles = resident_k_tiles > 0 ? resident_k_tiles : stages;
-  return stages * FP8_TILE_BYTES + x_tiles * tile_tokens * (FP8_TILE + 4) + (2 * stages + 1) * 8;
+  return stages * FP8_TILE_BYTES + x_tiles * tile_tokens * (FP8_TILE + 4) +
+         (cluster > 1 ? fp8_linear_sm90_exchange_bytes(tile_tokens, cluster) : 0) +
+         (2 * stages + resident_k_tiles + 8) * 8;
 }
 
 }  // namespace ingot::kernels

@@ -1,24 +1,29 @@
 // y = actquant(x) * W^T on Hopper's FP8 tensor cores: weights e4m3 with a ue8m0 scale per 128 x 128
 // block, inputs e4m3 with a power-of-two scale per token and 128 columns, fp32 sums.
 // Launch contract (host twin: launch_shape in fp8_linear_sm90.space.hpp)
-//   grid (blocks), all resident at once when SPLIT_K > 1   block (384)   cluster (CLUSTER)   sm_90a
-//   smem fp8_linear_sm90_smem_bytes(...), dynamic   programmatic dependent launch: yes
-//   with X_RESIDENT every unit of a block has the same split and token tile
+//   grid (SPLIT_K, token tiles, blocks that share the strips)
+//     all resident at once when SPLIT_K > 1 and not CLUSTERED
+//   cluster CLUSTERED: (SPLIT_K, 1, 1), one strip per block; MULTICAST: (1, 2, 1); otherwise none
+//   block (384)   arch sm_90a   smem fp8_linear_sm90_smem_bytes(...), dynamic
+//   programmatic dependent launch: yes
 //
-// Operands are swapped: weight rows are M (64 per warpgroup), tokens are N, so few tokens cost
-// little and one structure serves 1 to 256 of them. At few tokens this is a weight stream and
-// everything below serves to keep copies in flight; at 128 tokens per tile it is bound by the
-// tensor cores and by L2, which a cluster of two token tiles relieves by multicast.
+// Up to 32 tokens, operands are swapped: weight rows are M (64 per warpgroup), tokens are N, so few
+// tokens cost little; this is a weight stream, and everything below serves to keep copies in
+// flight. From 64 tokens on, tokens are M and weight rows N: a thread then needs two input scales
+// per tile instead of one per four products, and the scaling, which slows down while the tensor
+// cores use the registers, is what bounds 128 tokens. A warpgroup has DEPTH tiles started, so that
+// the tensor cores have work meanwhile.
 //
-// A tile is 128 weight rows x 128 columns. A block walks over units (strip of 128 rows, token tile,
-// split of K). Warps 0-7 multiply, warp 8 streams weights, warp 9 brings the input (10 and 11 fill
-// the warpgroup, which gives its registers to the others). The weight stream starts before the
-// predecessor has finished: weights depend on nothing. The tensor core's own accumulation keeps
-// about 14 bits, so partial sums of one tile (128 columns) are added to fp32 registers, which is
-// also where the scales come in.
+// A tile is 128 weight rows x 128 columns. A block keeps its token tile and its split of K and
+// walks over strips of 128 rows. Warps 0-7 multiply, warp 8 streams weights, warp 9 brings the
+// input (10 and 11 fill the warpgroup, which gives its registers to the others). The weight stream
+// starts before the predecessor has finished: weights depend on nothing. The tensor core's own
+// accumulation keeps about 14 bits, so partial sums of one tile (128 columns) are added to fp32
+// registers, which is also where the scales come in.
 //
-// NaN or infinity in a token stays in that token's output: tokens are columns of the mma and meet
-// nowhere. Columns of tokens past the end hold whatever was in shared memory; they are not stored.
+// NaN or infinity in a token stays in that token's output: tokens are columns or rows of the mma
+// and meet nowhere. Results of tokens past the end hold whatever was in shared memory; they are not
+// stored.
 #include "common/barrier.cuh"
 #include "common/fp8.cuh"
 #include "common/fp8_linear.cuh"
@@ -37,39 +42,46 @@ namespace ingot::kernels {
 
 static_assert(TOKENS == 8 || TOKENS == 16 || TOKENS == 32 || TOKENS == 64 || TOKENS == 128,
               "TOKENS is the N of the mma");
-static_assert(CLUSTER == 1 || CLUSTER == 2, "a cluster is one token tile or two");
 static_assert(X_RESIDENT || !QUANTIZE, "what is quantised here stays in shared memory");
 static_assert(STAGES >= 2 && SPLIT_K >= 1, "a ring has two stages at least");
+static_assert(DEPTH == 1 || DEPTH == 2 || DEPTH == 4, "tiles are taken in ones, twos or fours");
+static_assert(DEPTH <= STAGES, "started tiles lie in the ring");
+static_assert(!(CLUSTERED && MULTICAST), "a cluster serves one purpose");
+static_assert(!CLUSTERED || (SPLIT_K > 1 && SPLIT_K <= 8), "a portable cluster has 2 to 8 blocks");
 
 constexpr int MATH_WARPS = 8, WEIGHT_WARP = 8, INPUT_WARP = 9, THREADS = 384;
-constexpr int TOKEN_BLOCKS = TOKENS / 8;
 constexpr int X_TILE_BYTES = TOKENS * FP8_TILE;
+constexpr bool TOKENS_AS_M = TOKENS >= FP8_LINEAR_SM90_TOKENS_AS_M;
+// The mma's N: tokens, or the weight lines of a warpgroup: all 128 when each has 64 tokens of its
+// own, else half of them.
+constexpr int MMA_N = TOKENS;                // 128 lines with 128 tokens, 64 with 64
+constexpr int BLOCKS = MMA_N / 8;            // fragments of 16 x 8 per warp
+constexpr int VECTOR = TOKENS_AS_M ? 2 : 1;  // fragments of a unit of exchange
+constexpr bool BULK_EXCHANGE = TOKENS >= 32;
 // Many tokens need more than the 168 registers that 12 warps can have each.
 constexpr bool MOVE_REGISTERS = TOKENS >= 64;
-// Two warpgroups that multiply at the same time also wait and scale at the same time, and the
-// tensor cores idle meanwhile. With many tokens they take turns: one's mma runs while the other
-// scales.
-constexpr bool TAKE_TURNS = TOKENS >= 64;
-constexpr int READY = 1, QUANTIZED = 2, TURN = 3;  // named barriers; TURN + warpgroup
+constexpr int READY = 1, QUANTIZED = 2, RING_IDLE = 3;  // named barriers
 
-// Addresses in shared memory, in this order: weight ring, input tiles, input scales, barriers.
-struct Shared {
-  u32 weights, inputs, full, empty, input_full;
-  u8* input_tiles;
-  float* input_scales;
+using Work = linear::Work<COLS, TOKENS, SPLIT_K>;
+using Sums = float[BLOCKS][4];
 
-  __forceinline__ Shared(u8* base, int k_tiles) {
-    // Split 0 is the longest.
-    const int x_tiles = X_RESIDENT ? fp8_linear_split_begin(k_tiles, SPLIT_K, 1) : STAGES;
-    input_tiles = base + STAGES * FP8_TILE_BYTES;
-    input_scales = reinterpret_cast<float*>(input_tiles + x_tiles * X_TILE_BYTES);
-    weights = ptx::shared_address(base);
-    inputs = ptx::shared_address(input_tiles);
-    full = ptx::shared_address(input_scales + x_tiles * TOKENS);
-    empty = full + STAGES * 8;
-    input_full = empty + STAGES * 8;
-  }
-};
+// Offsets in shared memory.
+constexpr int X_TILES = X_RESIDENT ? Work::MOST_TILES : STAGES;
+constexpr int INPUTS = STAGES * FP8_TILE_BYTES;
+constexpr int INPUT_SCALES = INPUTS + X_TILES * X_TILE_BYTES;
+constexpr int EXCHANGE = INPUT_SCALES + X_TILES * TOKENS * 4;
+constexpr int BARRIERS =
+    EXCHANGE + (CLUSTERED ? fp8_linear_sm90_exchange_bytes(TOKENS, SPLIT_K) : 0);
+constexpr int RESIDENT_TILES = X_RESIDENT ? X_TILES : 0;
+constexpr int FULL = BARRIERS, EMPTY = FULL + STAGES * 8, INPUT_FULL = EMPTY + STAGES * 8,
+              EXCHANGED = INPUT_FULL + RESIDENT_TILES * 8;
+static_assert(EXCHANGED + MATH_WARPS * 8 == fp8_linear_sm90_smem_bytes(TOKENS, STAGES,
+                                                                       RESIDENT_TILES,
+                                                                       CLUSTERED ? SPLIT_K : 1),
+              "host and device agree on the shared memory");
+
+static_assert(!CLUSTERED || !BULK_EXCHANGE || STAGES * FP8_TILE_BYTES >= TOKENS * 512,
+              "partial sums are staged in the ring");
 
 // Position in the ring: a stage and the parity of its current round.
 struct Ring {
@@ -80,179 +92,291 @@ struct Ring {
   }
 };
 
-using Work = linear::Schedule<TOKENS, SPLIT_K, CLUSTER>;
-
-// One lane. A cluster's blocks read half of each tile, for both of them.
-__forceinline__ void stream_weights(const Fp8LinearArgs& args, const Work& work,
-                                    const Shared& shared, u32 rank) {
-  constexpr int SHARE = FP8_TILE_BYTES / CLUSTER;
-  const u64 policy = barrier::evict_first_policy();
+// Calls visit(ring, k) for each tile of the block's work from the `skip`th of the first strip on,
+// in order, once its stage is free. `enter(strip)` is called before a strip's first tile.
+template <class Enter, class Visit>
+__forceinline__ void for_each_stage(const Work& work, u32 shared, int skip, Enter enter,
+                                    Visit visit) {
   Ring ring;
-  bool first_round = true;  // nobody has to free these stages
-  for (int u = work.first; u < work.units; u += work.step) {
-    const linear::Unit unit = work.unit(u, rank);
-    const fp8_e4m3* tiles = linear::strip_at(args, unit.strip, work.k_tiles).tiles + rank * SHARE;
-    linear::for_each_k_tile(unit, [&](int k) {
-      const u32 full = shared.full + ring.stage * 8;
-      const u32 to = shared.weights + ring.stage * FP8_TILE_BYTES + rank * SHARE;
-      const fp8_e4m3* from = tiles + static_cast<i64>(k) * FP8_TILE_BYTES;
-      if (!first_round) barrier::wait(shared.empty + ring.stage * 8, ring.parity ^ 1);
-      barrier::arrive_expect(full, FP8_TILE_BYTES);
-      if constexpr (CLUSTER == 1)
-        barrier::copy_bulk(to, from, SHARE, full, policy);
-      else
-        barrier::copy_bulk_multicast(to, from, SHARE, full, (1 << CLUSTER) - 1, policy);
+  ring.stage = skip % STAGES;
+  ring.parity = skip / STAGES;
+  bool first_round = skip < STAGES;  // nobody has to free these stages
+  for (int strip = work.first_strip; strip < work.strips; strip += work.step) {
+    enter(strip);
+    int k = linear::first_tile(strip, work.tiles) + skip;
+    if (k >= work.tiles) k -= work.tiles;
+#pragma unroll 1
+    for (int i = skip; i < work.tiles; ++i, k = linear::next_tile(k, work.tiles)) {
+      if (!first_round) barrier::wait(shared + EMPTY + ring.stage * 8, ring.parity ^ 1);
+      visit(ring, k);
       ring.advance();
       if (ring.stage == 0) first_round = false;
-    });
+    }
+    skip = 0;
+    if (CLUSTERED) break;  // has one strip
   }
+}
+
+// The first copies of weights, asked for before anything else is done.
+constexpr int EARLY = MULTICAST ? 0 : STAGES < 4 ? STAGES : 4;
+__forceinline__ void copy_weights(const fp8_e4m3* split_tiles, int k, int stage, u32 shared,
+                                  u64 policy) {
+  const u32 full = shared + FULL + stage * 8;
+  barrier::arrive_expect(full, FP8_TILE_BYTES);
+  if constexpr (MULTICAST) {  // each block of the pair reads half of a tile for both
+    constexpr int HALF = FP8_TILE_BYTES / 2;
+    const int offset = static_cast<int>(blockIdx.y % 2) * HALF;
+    barrier::copy_bulk_multicast(shared + stage * FP8_TILE_BYTES + offset,
+                                 split_tiles + k * FP8_TILE_BYTES + offset, HALF, full, 3, policy);
+  } else {
+    barrier::copy_bulk(shared + stage * FP8_TILE_BYTES, split_tiles + k * FP8_TILE_BYTES,
+                       FP8_TILE_BYTES, full, policy);
+  }
+}
+__forceinline__ const fp8_e4m3* split_tiles(const Fp8LinearArgs& args, const Work& work,
+                                            int strip) {
+  return linear::strip_at<Work::K_TILES>(args, strip).tiles + work.k_begin * FP8_TILE_BYTES;
+}
+__forceinline__ void start_weights(const Fp8LinearArgs& args, const Work& work, u32 shared) {
+  const u64 policy = barrier::evict_first_policy();
+  const fp8_e4m3* tiles = split_tiles(args, work, work.first_strip);
+  int k = linear::first_tile(work.first_strip, work.tiles);
+#pragma unroll 1
+  for (int i = 0; i < min(EARLY, work.tiles); ++i, k = linear::next_tile(k, work.tiles))
+    copy_weights(tiles, k, i, shared, policy);
+}
+
+// One lane: all further weights.
+__forceinline__ void stream_weights(const Fp8LinearArgs& args, const Work& work, u32 shared) {
+  const u64 policy = barrier::evict_first_policy();
+  const fp8_e4m3* tiles = nullptr;
+  for_each_stage(
+      work, shared, min(EARLY, work.tiles),
+      [&](int strip) { tiles = split_tiles(args, work, strip); },
+      [&](const Ring& ring, int k) { copy_weights(tiles, k, ring.stage, shared, policy); });
 }
 
 // Copies the quantised input of one K tile: rows * 128 + input_scale_bytes(rows) bytes.
 __forceinline__ u32 input_scale_bytes(int rows) {
   return (rows + 3) / 4 * 16;
 }
-__forceinline__ void copy_input_tile(const Fp8LinearArgs& args, const Shared& shared, int token,
-                                     int rows, int k, int to_tile, u32 full) {
-  const i64 from = static_cast<i64>(k) * args.x_rows + token;
-  barrier::copy_bulk(shared.inputs + to_tile * X_TILE_BYTES, args.xq + from * FP8_TILE,
-                     rows * FP8_TILE, full);
-  barrier::copy_bulk(ptx::shared_address(shared.input_scales + to_tile * TOKENS),
-                     args.x_scale + from, input_scale_bytes(rows), full);
+__forceinline__ void copy_input_tile(const Fp8LinearArgs& args, const Work& work, u32 shared, int k,
+                                     int to_tile, u32 full) {
+  const i64 from = static_cast<i64>(work.k_begin + k) * args.x_rows + work.token;
+  barrier::copy_bulk(shared + INPUTS + to_tile * X_TILE_BYTES, args.xq + from * FP8_TILE,
+                     work.rows * FP8_TILE, full);
+  barrier::copy_bulk(shared + INPUT_SCALES + to_tile * TOKENS * 4, args.x_scale + from,
+                     input_scale_bytes(work.rows), full);
 }
 
 // The input warp, for input that comes quantised.
-__forceinline__ void bring_input(const Fp8LinearArgs& args, const Work& work, const Shared& shared,
-                                 u32 rank, int lane) {
+__forceinline__ void bring_input(const Fp8LinearArgs& args, const Work& work, u32 shared,
+                                 int lane) {
+  const u32 tile_bytes = work.rows * FP8_TILE + input_scale_bytes(work.rows);
   if constexpr (X_RESIDENT) {
-    const linear::Unit unit = work.unit(work.first, rank);
-    const int token = unit.token_tile * TOKENS, rows = min(TOKENS, args.tokens - token);
-    const int tiles = unit.k_end - unit.k_begin;
-    if (lane == 0)
-      barrier::arrive_expect(shared.input_full,
-                             tiles * (rows * FP8_TILE + input_scale_bytes(rows)));
-    __syncwarp();
-    for (int i = lane; i < tiles; i += 32) {
-      copy_input_tile(args, shared, token, rows, unit.k_begin + i, i, shared.input_full);
+    for (int i = lane; i < work.tiles; i += 32) {
+      barrier::arrive_expect(shared + INPUT_FULL + i * 8, tile_bytes);
+      copy_input_tile(args, work, shared, i, i, shared + INPUT_FULL + i * 8);
     }
   } else if (lane == 0) {
-    Ring ring;
-    bool first_round = true;
-    for (int u = work.first; u < work.units; u += work.step) {
-      const linear::Unit unit = work.unit(u, rank);
-      const int token = unit.token_tile * TOKENS, rows = min(TOKENS, args.tokens - token);
-      linear::for_each_k_tile(unit, [&](int k) {
-        const u32 full = shared.full + ring.stage * 8;
-        if (!first_round) barrier::wait(shared.empty + ring.stage * 8, ring.parity ^ 1);
-        barrier::arrive_expect(full, rows * FP8_TILE + input_scale_bytes(rows));
-        copy_input_tile(args, shared, token, rows, k, ring.stage, full);
-        ring.advance();
-        if (ring.stage == 0) first_round = false;
-      });
-    }
+    for_each_stage(
+        work, shared, 0, [](int) {},
+        [&](const Ring& ring, int k) {
+          const u32 full = shared + FULL + ring.stage * 8;
+          barrier::arrive_expect(full, tile_bytes);
+          copy_input_tile(args, work, shared, k, ring.stage, full);
+        });
   }
 }
 
-// sums += one tile: 64 weight rows of this warpgroup x TOKENS, 128 columns.
-__forceinline__ void multiply_tile(float (&sums)[TOKEN_BLOCKS][4], float (&part)[TOKEN_BLOCKS][4],
-                                   const Shared& shared, const Ring& ring, int x_tile,
-                                   float weight_scale, int warp, int lane) {
-  const u64 a = wgmma::tile_descriptor(shared.weights + ring.stage * FP8_TILE_BYTES +
-                                       warp / 4 * (64 * FP8_TILE));
-  const u64 b = wgmma::tile_descriptor(shared.inputs + x_tile * X_TILE_BYTES);
-  float2 scale[TOKEN_BLOCKS];
-#pragma unroll
-  for (int j = 0; j < TOKEN_BLOCKS; ++j) {
-    scale[j] = ptx::load_shared(shared.input_scales + x_tile * TOKENS + j * 8 + lane % 4 * 2);
-    scale[j].x *= weight_scale;
-    scale[j].y *= weight_scale;
-    wgmma::hold(scale[j].x);  // computed here, not between the mma below
-    wgmma::hold(scale[j].y);
+// The math warps' way through the block's tiles.
+struct Cursor {
+  Ring ring;
+  int strip, k, done;  // k: K tile from k_begin; done: of the strip, before this one
+
+  __forceinline__ explicit Cursor(const Work& work)
+      : strip(work.first_strip), k(linear::first_tile(work.first_strip, work.tiles)), done(0) {}
+  __forceinline__ bool last_of_strip(const Work& work) const { return done + 1 == work.tiles; }
+  __forceinline__ int x_tile() const { return X_RESIDENT ? k : ring.stage; }
+  __forceinline__ void advance(const Work& work) {
+    ring.advance();
+    if (last_of_strip(work)) {
+      done = 0;
+      strip += work.step;
+      k = linear::first_tile(strip, work.tiles);
+    } else {
+      ++done;
+      k = linear::next_tile(k, work.tiles);
+    }
   }
-  if constexpr (TAKE_TURNS) ptx::sync_threads(TURN + warp / 4, MATH_WARPS * 32);
+};
+
+// Starts part = one tile, 128 columns: this warpgroup's 64 weight rows x all tokens, or its 64
+// tokens x 128 weight rows (128 tokens), or all 64 tokens x its 64 weight rows.
+__forceinline__ void start_tile(Sums& part, u32 shared, const Cursor& at, int warp) {
+  barrier::wait(shared + FULL + at.ring.stage * 8, at.ring.parity);
+  if (X_RESIDENT && !QUANTIZE) barrier::wait(shared + INPUT_FULL + at.k * 8, 0);
+  const u32 second_half = warp / 4 * (64 * FP8_TILE);
+  const u64 weights = wgmma::tile_descriptor(shared + at.ring.stage * FP8_TILE_BYTES +
+                                             (TOKENS == 128 ? 0 : second_half));
+  const u64 inputs = wgmma::tile_descriptor(shared + INPUTS + at.x_tile() * X_TILE_BYTES +
+                                            (TOKENS == 128 ? second_half : 0));
+  const u64 a = TOKENS_AS_M ? inputs : weights, b = TOKENS_AS_M ? weights : inputs;
 #pragma unroll
-  for (int j = 0; j < TOKEN_BLOCKS; ++j)
+  for (int j = 0; j < BLOCKS; ++j)
 #pragma unroll
     for (int e = 0; e < 4; ++e)
       wgmma::hold(part[j][e]);
   wgmma::fence();
 #pragma unroll
   for (int step = 0; step < FP8_TILE / 32; ++step)
-    wgmma::mma_e4m3<TOKENS>(part, a + step * wgmma::kStep32, b + step * wgmma::kStep32, step > 0);
+    wgmma::mma_e4m3<MMA_N>(part, a + step * wgmma::kStep32, b + step * wgmma::kStep32, step > 0);
   wgmma::commit();
-  if constexpr (TAKE_TURNS) ptx::arrive_threads(TURN + 1 - warp / 4, MATH_WARPS * 32);
-  wgmma::wait<0>();
+}
+
+// First token of a warp's fragments in the tile, where tokens are M.
+__forceinline__ int warp_token(int warp) {
+  return (TOKENS == 128 ? warp : warp % 4) * 16;
+}
+
+// sums += part, scaled; the tile's stage is free afterwards.
+__forceinline__ void scale_tile(Sums& sums, Sums& part, u32 shared, const Cursor& at,
+                                float weight_scale, int warp, int lane) {
 #pragma unroll
-  for (int j = 0; j < TOKEN_BLOCKS; ++j)
+  for (int j = 0; j < BLOCKS; ++j)
 #pragma unroll
     for (int e = 0; e < 4; ++e)
       wgmma::hold(part[j][e]);
-  // The stage is free for every block that writes to it.
-  __syncwarp();
-  if (CLUSTER == 1) {
-    if (lane == 0) barrier::arrive(shared.empty + ring.stage * 8);
-  } else if (lane < CLUSTER) {
-    barrier::arrive_remote(shared.empty + ring.stage * 8, lane);
-  }
+  const u32 scales = shared + INPUT_SCALES + at.x_tile() * TOKENS * 4;
+  if constexpr (TOKENS_AS_M) {
+    const u32 mine = scales + (warp_token(warp) + lane / 4) * 4;
+    const float first = ptx::load_shared_float(mine) * weight_scale;
+    const float second = ptx::load_shared_float(mine + 8 * 4) * weight_scale;
 #pragma unroll
-  for (int j = 0; j < TOKEN_BLOCKS; ++j) {
-    sums[j][0] = fmaf(part[j][0], scale[j].x, sums[j][0]);
-    sums[j][1] = fmaf(part[j][1], scale[j].y, sums[j][1]);
-    sums[j][2] = fmaf(part[j][2], scale[j].x, sums[j][2]);
-    sums[j][3] = fmaf(part[j][3], scale[j].y, sums[j][3]);
+    for (int j = 0; j < BLOCKS; ++j) {
+      sums[j][0] = fmaf(part[j][0], first, sums[j][0]);
+      sums[j][1] = fmaf(part[j][1], first, sums[j][1]);
+      sums[j][2] = fmaf(part[j][2], second, sums[j][2]);
+      sums[j][3] = fmaf(part[j][3], second, sums[j][3]);
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < BLOCKS; ++j) {
+      const float2 scale = ptx::load_shared(scales + j * 32 + lane % 4 * 8);
+      const float even = scale.x * weight_scale, odd = scale.y * weight_scale;
+      sums[j][0] = fmaf(part[j][0], even, sums[j][0]);
+      sums[j][1] = fmaf(part[j][1], odd, sums[j][1]);
+      sums[j][2] = fmaf(part[j][2], even, sums[j][2]);
+      sums[j][3] = fmaf(part[j][3], odd, sums[j][3]);
+    }
+  }
+  __syncwarp();
+  if constexpr (MULTICAST) {
+    if (lane < 2) barrier::arrive_remote(shared + EMPTY + at.ring.stage * 8, lane);
+  } else {
+    if (lane == 0) barrier::arrive(shared + EMPTY + at.ring.stage * 8);
   }
 }
 
-__forceinline__ void multiply(const Fp8LinearArgs& args, const Work& work, const Shared& shared,
-                              u32 rank, int warp, int lane) {
-  float sums[TOKEN_BLOCKS][4], part[TOKEN_BLOCKS][4];
+// The finished sums of a strip: joined with those of the other splits, rounded, stored.
+__forceinline__ void finish_strip(const Fp8LinearArgs& args, const Work& work, Sums& sums,
+                                  const linear::Strip& strip, int index, u32 shared, int warp,
+                                  int lane) {
+  const int units = TOKENS_AS_M ? BLOCKS / VECTOR : static_cast<u32>(work.rows + 7) / 8;
+  const int end = work.token + work.rows;
+  const auto store = [&](int unit, const auto& owned, int stride) {
+    if constexpr (TOKENS_AS_M)
+      linear::store_token_fragments(strip, owned, work.token + warp_token(warp), end,
+                                    (TOKENS == 128 ? 0 : warp / 4 * 64) + unit * 16, stride,
+                                    static_cast<u32>(units - unit + stride - 1) / stride, lane);
+    else
+      linear::store_fragments(strip, owned, work.token + unit * 8, stride, end, warp * 16, lane);
+  };
+  if constexpr (SPLIT_K == 1) {
+    constexpr int BATCH = BLOCKS < 4 ? BLOCKS : 4;
 #pragma unroll
-  for (int j = 0; j < TOKEN_BLOCKS; ++j)
+    for (int j = 0; j < BLOCKS; j += BATCH)
+      if (j / VECTOR < units)
+        store(j / VECTOR, reinterpret_cast<const float(&)[BATCH][4]>(sums[j]), 1);
+  } else if constexpr (CLUSTERED) {
+    if (BULK_EXCHANGE) ptx::sync_threads(RING_IDLE, MATH_WARPS * 32);
+    barrier::wait_cluster();  // the siblings have set up their barriers, long ago
+    split_k::reduce_in_cluster<SPLIT_K, VECTOR>(
+        sums, shared + EXCHANGE, shared + EXCHANGED + warp * 8, BULK_EXCHANGE ? shared : 0, units,
+        work.split, warp, lane, store);
+    if (BULK_EXCHANGE) {  // nobody's staging goes before all have what they waited for
+      barrier::arrive_cluster();
+      barrier::wait_cluster();
+    }
+  } else {
+    split_k::reduce<SPLIT_K, VECTOR>(sums, args.workspace, index * gridDim.y + blockIdx.y, units,
+                                     work.split, warp, lane, store);
+  }
+}
+
+__forceinline__ void multiply(const Fp8LinearArgs& args, const Work& work, u32 shared, int warp,
+                              int lane) {
+  Sums sums, part[DEPTH];
 #pragma unroll
-    for (int e = 0; e < 4; ++e)
-      part[j][e] = 0.0f;
-  // The first turn is warpgroup 0's; the last arrival of warpgroup 1 is never waited for.
-  if (TAKE_TURNS && warp >= 4) ptx::arrive_threads(TURN, MATH_WARPS * 32);
-  Ring ring;
-  linear::Unit unit = work.unit(work.first, rank);
-  linear::Strip strip = linear::strip_at(args, unit.strip, work.k_tiles);
-  float scales = linear::tile_scales(strip, unit.k_begin, unit.k_end, lane);
-  if (X_RESIDENT && !QUANTIZE) barrier::wait(shared.input_full, 0);
-  for (int u = work.first; u < work.units; u += work.step) {
-    // Scales come straight from memory, so they are asked for 32 tiles or one unit ahead.
-    const linear::Unit next = u + work.step < work.units ? work.unit(u + work.step, rank) : unit;
-    const linear::Strip next_strip = linear::strip_at(args, next.strip, work.k_tiles);
+  for (int d = 0; d < DEPTH; ++d)
 #pragma unroll
-    for (int j = 0; j < TOKEN_BLOCKS; ++j)
+    for (int j = 0; j < BLOCKS; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        part[d][j][e] = 0.0f;
+  linear::Strip strip = linear::strip_at<Work::K_TILES>(args, work.first_strip);
+  linear::TileScales<Work::MOST_TILES> scales, upcoming;
+  scales.load(strip.scale + work.k_begin, work.tiles, lane);
+  if (MULTICAST) barrier::wait_cluster();  // the sibling's barriers are set up
+
+  Cursor started(work), finished(work);
+  for (int index = work.first_strip; index < work.strips; index += work.step) {
+    linear::Strip next;
+    if constexpr (!CLUSTERED) {
+      // The next strip's scales are asked for while this strip is multiplied.
+      next = linear::strip_at<Work::K_TILES>(args, min(index + work.step, work.strips - 1));
+      upcoming.load(next.scale + work.k_begin, work.tiles, lane);
+    }
+#pragma unroll
+    for (int j = 0; j < BLOCKS; ++j)
 #pragma unroll
       for (int e = 0; e < 4; ++e)
         sums[j][e] = 0.0f;
-    for (int begin = unit.k_begin; begin < unit.k_end; begin += 32) {
-      const linear::Chunk chunk(unit, begin);
-      const float upcoming = begin + 32 < unit.k_end
-                                 ? linear::tile_scales(strip, begin + 32, unit.k_end, lane)
-                                 : linear::tile_scales(next_strip, next.k_begin, next.k_end, lane);
-      int k = chunk.first;
+    const auto finish = [&](Sums& from) {
+      scale_tile(sums, from, shared, finished, scales.at(finished.k), warp, lane);
+      finished.advance(work);
+    };
 #pragma unroll 1
-      for (int i = 0; i < chunk.length; ++i, k = chunk.after(k)) {
-        const float weight_scale = __shfl_sync(0xffffffffu, scales, k - begin);
-        barrier::wait(shared.full + ring.stage * 8, ring.parity);
-        multiply_tile(sums, part, shared, ring, X_RESIDENT ? k - unit.k_begin : ring.stage,
-                      weight_scale, warp, lane);
-        ring.advance();
+    for (int tile = 0; tile < work.tiles; tile += DEPTH) {
+      // What is left of an odd last group is the last tile once more, for nobody: a branch around
+      // an mma would make the compiler wait for every one of them.
+#pragma unroll
+      for (int d = 0; d < DEPTH; ++d) {
+        start_tile(part[d], shared, started, warp);
+        if (tile + d + 1 < work.tiles) started.advance(work);
       }
-      scales = upcoming;
+      wgmma::wait<DEPTH - 1>();
+      finish(part[0]);
+      if constexpr (DEPTH > 1) {
+        wgmma::wait<(DEPTH > 1 ? DEPTH - 2 : 0)>();
+        if (tile + 1 < work.tiles) finish(part[1]);
+      }
+      if constexpr (DEPTH > 2) {
+        wgmma::wait<1>();
+        if (tile + 2 < work.tiles) finish(part[2]);
+        wgmma::wait<0>();
+        if (tile + 3 < work.tiles) finish(part[3]);
+      }
     }
-    const int token = unit.token_tile * TOKENS;
-    const int blocks = min(TOKEN_BLOCKS, (args.tokens - token + 7) / 8);
-    const int tile = unit.strip * work.token_groups * CLUSTER + unit.token_tile;
-    split_k::reduce<SPLIT_K>(sums, args.workspace, tile, blocks, unit.split, warp, lane,
-                             [&](int j, const float(&sum)[4]) {
-                               linear::store_fragment(strip, sum, token + j * 8, args.tokens,
-                                                      warp * 16, lane);
-                             });
-    unit = next;
-    strip = next_strip;
+    started = finished;
+    finish_strip(args, work, sums, strip, index, shared, warp, lane);
+    if constexpr (CLUSTERED) break;  // has one strip
+    scales = upcoming;
+    strip = next;
+  }
+  if (MULTICAST) {  // the sibling still arrives at this block's barriers
+    barrier::arrive_cluster();
+    barrier::wait_cluster();
   }
 }
 
@@ -260,55 +384,64 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     fp8_linear_sm90(const __grid_constant__ Fp8LinearArgs args) {
   extern __shared__ __align__(1024) u8 base[];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const Work work(args);
-  const Shared shared(base, work.k_tiles);
-  const u32 rank = CLUSTER == 1 ? 0 : barrier::cluster_rank();
-
+  const u32 shared = ptx::shared_address(base);
   if (warp == WEIGHT_WARP) {
     if (lane == 0) {
 #pragma unroll
       for (int stage = 0; stage < STAGES; ++stage) {
-        barrier::init(shared.full + stage * 8, X_RESIDENT ? 1 : 2);
-        barrier::init(shared.empty + stage * 8, MATH_WARPS * CLUSTER);
+        barrier::init(shared + FULL + stage * 8, X_RESIDENT ? 1 : 2);
+        barrier::init(shared + EMPTY + stage * 8, MATH_WARPS * (MULTICAST ? 2 : 1));
       }
-      barrier::init(shared.input_full, 1);
+#pragma unroll
+      for (int i = 0; i < RESIDENT_TILES; ++i)
+        barrier::init(shared + INPUT_FULL + i * 8, 1);
+      if (CLUSTERED) {
+#pragma unroll
+        for (int i = 0; i < MATH_WARPS; ++i)
+          barrier::init(shared + EXCHANGED + i * 8, 1);
+      }
       barrier::publish_init();
+      if (EARLY > 0) start_weights(args, Work(args), shared);
     }
     __syncwarp();
   }
-  if (CLUSTER > 1) barrier::sync_cluster();
+  if (CLUSTERED || MULTICAST) barrier::arrive_cluster();
 
   if (warp >= MATH_WARPS) {
     if constexpr (MOVE_REGISTERS) asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
     if (warp == WEIGHT_WARP) {
       // The others learn that the barriers are set up; this warp has no reason to wait for them.
       ptx::arrive_threads(READY, THREADS);
-      if (lane == 0) stream_weights(args, work, shared, rank);
+      if (MULTICAST) barrier::wait_cluster();  // copies land in the sibling, too
+      if (lane == 0) stream_weights(args, Work(args), shared);
     } else {
       release_successor();
       ptx::sync_threads(READY, THREADS);
       wait_for_predecessor();
-      if (!QUANTIZE && warp == INPUT_WARP) bring_input(args, work, shared, rank, lane);
+      if (!QUANTIZE && warp == INPUT_WARP) bring_input(args, Work(args), shared, lane);
     }
     __syncwarp();
   } else {
     if constexpr (MOVE_REGISTERS) asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    const Work work(args);
     ptx::sync_threads(READY, THREADS);
+    if (CLUSTERED && lane == 0)
+      barrier::arrive_expect(
+          shared + EXCHANGED + warp * 8,
+          split_k::cluster_bytes<SPLIT_K, VECTOR>(
+              TOKENS_AS_M ? BLOCKS / VECTOR : static_cast<u32>(work.rows + 7) / 8, work.split,
+              warp));
     wait_for_predecessor();
     if (QUANTIZE) {
-      const linear::Unit unit = work.unit(work.first, rank);
-      const int token = unit.token_tile * TOKENS;
       linear::quantize_input<TOKENS>(
-          args.x + static_cast<i64>(token) * args.cols + unit.k_begin * FP8_TILE, args.cols,
-          min(TOKENS, args.tokens - token), unit.k_end - unit.k_begin, shared.input_tiles,
-          shared.input_scales, threadIdx.x, MATH_WARPS * 32);
+          args.x + static_cast<i64>(work.token) * COLS + work.k_begin * FP8_TILE, COLS, work.rows,
+          work.tiles, base + INPUTS, reinterpret_cast<float*>(base + INPUT_SCALES), threadIdx.x,
+          MATH_WARPS * 32);
       barrier::publish_to_async_proxy();
       ptx::sync_threads(QUANTIZED, MATH_WARPS * 32);
     }
-    multiply(args, work, shared, rank, warp, lane);
+    multiply(args, work, shared, warp, lane);
   }
-  // A block's shared memory must outlive the copies and arrivals that its sibling sends there.
-  if (CLUSTER > 1) barrier::sync_cluster();
 }
 
 }  // namespace ingot::kernels

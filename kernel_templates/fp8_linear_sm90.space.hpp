@@ -37,24 +37,24 @@ struct Fp8LinearSm90 {
 
   static int smem_bytes(const Problem& problem, const Params& c) {
     return fp8_linear_sm90_smem_bytes(c.TOKENS, c.STAGES,
-                                      c.X_RESIDENT ? problem.split_k_tiles(c.SPLIT_K) : 0);
+                                      c.X_RESIDENT ? problem.split_k_tiles(c.SPLIT_K) : 0,
+                                      c.CLUSTERED ? c.SPLIT_K : 1);
   }
-  /// Units that differ in split or token tile.
-  static int kinds(const Problem& problem, const Params& c) {
-    return c.SPLIT_K * (problem.token_tiles(c.TOKENS * c.CLUSTER));
-  }
-  static int units(const Problem& problem, const Params& c) {
-    return problem.strips() * kinds(problem, c);
+  static cu::Dim3 grid(const Problem& problem, const Params& c, const cu::DeviceLimits& device) {
+    return fp8_linear_grid(problem, c.TOKENS, c.SPLIT_K, device.sm_count);
   }
 
   static Space<Params> space(const Problem& problem, const cu::DeviceLimits& device) {
     Params base;
+    base.COLS = problem.cols;
     base.QUANTIZE = base.X_RESIDENT = problem.x_bf16;
     return Space<Params>(base)
         .axis(&Params::TOKENS, {8, 16, 32, 64, 128})
-        .axis(&Params::STAGES, {2, 3, 4, 5, 6, 8, 12})
-        .axis(&Params::SPLIT_K, {1, 2, 3, 4, 5, 8, 11, 16, 32})
-        .axis(&Params::CLUSTER, {1, 2})
+        .axis(&Params::STAGES, {2, 4, 5, 6, 8, 12})
+        .axis(&Params::DEPTH, {1, 2, 4})
+        .axis(&Params::SPLIT_K, {1, 2, 3, 4, 8})
+        .axis(&Params::CLUSTERED, {false, true})
+        .axis(&Params::MULTICAST, {false, true})
         .axis(&Params::X_RESIDENT, {false, true})
         .keep_if("the input is quantised where it arrives as bf16",
                  [=](const Params& c) { return c.X_RESIDENT || !c.QUANTIZE; })
@@ -65,11 +65,26 @@ struct Fp8LinearSm90 {
                  [=](const Params& c) { return c.SPLIT_K <= problem.k_tiles(); })
         .keep_if("splits run at the same time",
                  [=](const Params& c) {
-                   return c.SPLIT_K == 1 || units(problem, c) <= device.sm_count / c.CLUSTER;
+                   return c.SPLIT_K == 1 ||
+                          block_count(grid(problem, c, device)) <= device.sm_count;
                  })
-        .keep_if("a cluster's token tiles exist",
+        .keep_if("started tiles lie in the ring",
+                 [](const Params& c) { return c.DEPTH <= c.STAGES; })
+        .keep_if("a cluster serves one purpose",
+                 [](const Params& c) { return !c.CLUSTERED || !c.MULTICAST; })
+        .keep_if(
+            "token tiles come in pairs where they share weights",
+            [=](const Params& c) { return !c.MULTICAST || problem.token_tiles(c.TOKENS) % 2 == 0; })
+        .keep_if("a cluster has room for what it exchanges",
+                 [](const Params& c) {
+                   return !c.CLUSTERED || c.STAGES * FP8_TILE_BYTES >= c.TOKENS * 512;
+                 })
+        .keep_if("a cluster has 2 to 8 blocks",
+                 [](const Params& c) { return !c.CLUSTERED || (c.SPLIT_K > 1 && c.SPLIT_K <= 8); })
+        .keep_if("a cluster exchanges one strip",
                  [=](const Params& c) {
-                   return c.CLUSTER == 1 || problem.token_tiles(c.TOKENS) % c.CLUSTER == 0;
+                   return !c.CLUSTERED ||
+                          static_cast<int>(grid(problem, c, device).z) == problem.strips();
                  })
         // From here on: legal, but cannot be the fastest.
         .keep_if("no token tile is mostly padding",
@@ -80,51 +95,65 @@ struct Fp8LinearSm90 {
                  [=](const Params& c) {
                    // Where K is split, finer tiles make less to exchange.
                    const bool small = problem.strips() * problem.k_tiles() <= 4 * device.sm_count;
-                   return c == base || (small ? 4 : 2) * c.TOKENS >= std::min(problem.tokens, 128);
+                   const int finest = small ? problem.tokens / 4 : problem.tokens / 2;
+                   return c == base || c.TOKENS >= std::min(problem.tokens, std::max(finest, 16));
                  })
+        .keep_if("five stages only of large tiles",
+                 [=](const Params& c) { return c.STAGES != 5 || c.TOKENS == 128; })
         .keep_if("many splits only of few tokens",
                  [](const Params& c) { return c.SPLIT_K * c.TOKENS <= 512; })
-        .keep_if("sharing weights pays",
-                 [](const Params& c) { return c.CLUSTER == 1 || c.TOKENS >= 64; })
+        .keep_if("few tiles are started at once, four by few tokens",
+                 [=](const Params& c) {
+                   if (c == base || c.DEPTH == 2) return true;
+                   const int tiles = block_tiles(problem, c, device);
+                   return c.DEPTH == 1 ? tiles > 4
+                                       : c.TOKENS <= 16 && c.STAGES >= std::min(tiles, 8);
+                 })
         .keep_if("the ring is not longer than a block's work",
                  [=](const Params& c) {
                    return c == base || c.STAGES < block_tiles(problem, c, device) + 2;
                  })
-        .keep_if("the ring is not much shorter than it could be",
+        .keep_if("the ring holds a block's work, or half of what it could",
                  [=](const Params& c) {
                    Params longer = c;
-                   longer.STAGES *= 2;
-                   return c == base || c.STAGES >= std::min(block_tiles(problem, c, device), 4) ||
+                   longer.STAGES = longer.STAGES * 2 - 1;
+                   return c == base || c.STAGES >= block_tiles(problem, c, device) ||
                           smem_bytes(problem, longer) > device.smem_per_block_bytes;
                  })
-        .keep_if("a long ring has an even length",
-                 [=](const Params& c) { return c == base || c.STAGES <= 5 || c.STAGES % 2 == 0; })
+        .keep_if("the input is kept where many blocks need all of it again",
+                 [=](const Params& c) {
+                   return c == base || !c.X_RESIDENT || c.QUANTIZE ||
+                          (c.TOKENS == 128 &&
+                           static_cast<int>(grid(problem, c, device).z) < problem.strips());
+                 })
+        .keep_if("K is split only where blocks have one strip",
+                 [=](const Params& c) {
+                   return c == base || c.SPLIT_K == 1 ||
+                          static_cast<int>(grid(problem, c, device).z) == problem.strips();
+                 })
+        .keep_if("sharing weights pays",
+                 [](const Params& c) { return !c.MULTICAST || c.TOKENS >= 32; })
         .keep_if("most of the card has work", [=](const Params& c) {
-          return c == base || 3 * units(problem, c) * c.CLUSTER > device.sm_count;
+          return c == base || 5 * block_count(grid(problem, c, device)) > device.sm_count;
         });
   }
 
   static cu::LaunchShape launch_shape(const Problem& problem, const Params& c,
                                       const cu::DeviceLimits& device) {
-    const int groups = fp8_linear_blocks(units(problem, c), device.sm_count / c.CLUSTER,
-                                         kinds(problem, c), c.X_RESIDENT);
-    const auto cluster = static_cast<unsigned>(c.CLUSTER);
-    return {.grid = {static_cast<unsigned>(groups) * cluster},
+    return {.grid = grid(problem, c, device),
             .block = {384},
             .smem_bytes = static_cast<unsigned>(smem_bytes(problem, c)),
-            .cluster = {cluster},
+            .cluster = {static_cast<unsigned>(c.CLUSTERED ? c.SPLIT_K : 1), c.MULTICAST ? 2U : 1U},
             .programmatic = true};
   }
 
-  /// Weight tiles that one block goes through.
   static int block_tiles(const Problem& problem, const Params& c, const cu::DeviceLimits& device) {
-    const int blocks = static_cast<int>(launch_shape(problem, c, device).grid.x);
-    const int rounds = (units(problem, c) * c.CLUSTER + blocks - 1) / blocks;
-    return rounds * problem.split_k_tiles(c.SPLIT_K);
+    return fp8_linear_block_tiles(problem, c.SPLIT_K, grid(problem, c, device));
   }
 
   static i64 workspace_bytes(const Problem& problem, const Params& c) {
-    return fp8_linear_workspace_bytes(problem.strips(), problem.tokens, c.TOKENS, c.SPLIT_K);
+    return fp8_linear_workspace_bytes(problem.strips(), problem.tokens, c.TOKENS,
+                                      c.CLUSTERED ? 1 : c.SPLIT_K);
   }
 
   /// DeepSeek-V4-Flash on one card and on one of eight: wq_a with wkv, wq_b, wo_b.

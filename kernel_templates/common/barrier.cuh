@@ -15,17 +15,6 @@ __forceinline__ void publish_init() {
 __forceinline__ void arrive(u32 barrier) {
   asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-// Arrives at the barrier at the same address in another block of the cluster. Orders nothing but
-// this thread's earlier reads: who arrives here has only read. (With release at cluster scope the
-// compiler puts a fence of the whole GPU in front, about a microsecond.)
-__forceinline__ void arrive_remote(u32 barrier, u32 rank) {
-  asm volatile(
-      "{.reg .b32 remote;\n"
-      "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.shared::cluster.b64 _, [remote];}" ::"r"(barrier),
-      "r"(rank)
-      : "memory");
-}
 // Arrives and announces bytes that copies will complete.
 __forceinline__ void arrive_expect(u32 barrier, u32 bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
@@ -83,16 +72,52 @@ __forceinline__ void copy_bulk_multicast(u32 to, const void* from, u32 bytes, u3
       : "memory");
 }
 
-__forceinline__ u32 cluster_rank() {
-  u32 rank;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
+// Arrives at the barrier at the same address in another block of the cluster. Orders nothing but
+// this thread's earlier reads: who arrives here has only read. (With release at cluster scope the
+// compiler puts a fence of the whole GPU in front, about a microsecond.)
+__forceinline__ void arrive_remote(u32 barrier, u32 rank) {
+  asm volatile(
+      "{.reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [remote];}" ::"r"(barrier),
+      "r"(rank)
+      : "memory");
 }
-// All threads of all blocks of the cluster. Orders no memory but what fences before it publish: a
-// release here would be a fence of the whole GPU.
-__forceinline__ void sync_cluster() {
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::
-                   : "memory");
+
+// Stores 16 bytes at the shared address `to` of another block of the cluster; they complete on the
+// barrier at `barrier` there.
+__forceinline__ void store_remote(u32 to, uint4 value, u32 barrier, u32 rank) {
+  asm volatile(
+      "{.reg .b32 remote, remote_barrier;\n"
+      "mapa.shared::cluster.u32 remote, %0, %6;\n"
+      "mapa.shared::cluster.u32 remote_barrier, %5, %6;\n"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32"
+      " [remote], {%1, %2, %3, %4}, [remote_barrier];}" ::"r"(to),
+      "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w), "r"(barrier), "r"(rank)
+      : "memory");
+}
+
+// Copies `bytes` of shared memory to the shared address `to` of another block of the cluster; they
+// complete on the barrier at `barrier` there.
+__forceinline__ void copy_remote(u32 to, u32 from, u32 bytes, u32 barrier, u32 rank) {
+  asm volatile(
+      "{.reg .b32 remote, remote_barrier;\n"
+      "mapa.shared::cluster.u32 remote, %0, %4;\n"
+      "mapa.shared::cluster.u32 remote_barrier, %3, %4;\n"
+      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes"
+      " [remote], [%1], %2, [remote_barrier];}" ::"r"(to),
+      "r"(from), "r"(bytes), "r"(barrier), "r"(rank)
+      : "memory");
+}
+
+// The cluster's own barrier, in two halves: all threads of all its blocks that have not left
+// arrive. Orders no memory but what fences before it publish: a release here would be a fence of
+// the whole GPU, about a microsecond.
+__forceinline__ void arrive_cluster() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+__forceinline__ void wait_cluster() {
+  asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
 }
 
 }  // namespace ingot::kernels::barrier

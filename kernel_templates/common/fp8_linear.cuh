@@ -8,82 +8,108 @@
 
 namespace ingot::kernels::linear {
 
-// One piece of work: 128 weight rows x one tile of tokens x a range of K tiles.
-struct Unit {
-  int strip, token_tile, split, k_begin, k_end;
+__forceinline__ int strips_of(const Fp8LinearSegment& segment) {
+  return static_cast<u32>(segment.rows) / FP8_TILE;
+}
+
+// What one block works on: a tile of tokens and a range of K tiles, for every `step`th strip of 128
+// weight rows. Grid (SPLIT_K, token tiles, blocks that share the strips): splits of a tile are
+// neighbours, so that they run at the same time, then its token tiles, so that a strip's weights
+// are read together.
+template <int COLS, int TOKENS, int SPLIT_K>
+struct Work {
+  static constexpr int K_TILES = COLS / FP8_TILE;
+  static constexpr int MOST_TILES = (K_TILES + SPLIT_K - 1) / SPLIT_K;  // of a split
+
+  int split, token, rows;  // rows: tokens of the tile that exist
+  int k_begin, tiles;      // K tiles of the whole, and how many of them are this split's
+  int first_strip, strips, step;
+
+  __forceinline__ explicit Work(const Fp8LinearArgs& args) {
+    split = SPLIT_K == 1 ? 0 : static_cast<int>(blockIdx.x);
+    token = static_cast<int>(blockIdx.y) * TOKENS;
+    rows = min(TOKENS, args.tokens - token);
+    if constexpr (K_TILES % SPLIT_K == 0) {
+      k_begin = split * (K_TILES / SPLIT_K);
+      tiles = K_TILES / SPLIT_K;
+    } else {
+      k_begin = fp8_linear_split_begin(K_TILES, SPLIT_K, split);
+      tiles = fp8_linear_split_begin(K_TILES, SPLIT_K, split + 1) - k_begin;
+    }
+    first_strip = static_cast<int>(blockIdx.z);
+    step = static_cast<int>(gridDim.z);
+    strips =
+        strips_of(args.segments[0]) + strips_of(args.segments[1]) + strips_of(args.segments[2]);
+  }
 };
 
-// Blocks (or clusters) take units first, first + step, … Splits of a tile are neighbours, so that
-// they run at the same time, then its token tiles, so that a strip's weights are read together.
-template <int TOKENS, int SPLIT_K, int CLUSTER>
-struct Schedule {
-  int units, first, step, token_groups, k_tiles;
-
-  __forceinline__ explicit Schedule(const Fp8LinearArgs& args) {
-    int strips = 0;
-    for (int i = 0; i < args.segment_count; ++i)
-      strips += args.segments[i].rows / FP8_TILE;
-    token_groups = (args.tokens + TOKENS * CLUSTER - 1) / (TOKENS * CLUSTER);
-    k_tiles = args.cols / FP8_TILE;
-    units = strips * token_groups * SPLIT_K;
-    first = blockIdx.x / CLUSTER;
-    step = gridDim.x / CLUSTER;
-  }
-  // @param rank  of the block in its cluster
-  __forceinline__ Unit unit(int index, int rank) const {
-    const int tile = index / SPLIT_K, split = index % SPLIT_K;
-    const int strip = token_groups == 1 ? tile : tile / token_groups;
-    return {strip, (tile - strip * token_groups) * CLUSTER + rank, split,
-            fp8_linear_split_begin(k_tiles, SPLIT_K, split),
-            fp8_linear_split_begin(k_tiles, SPLIT_K, split + 1)};
-  }
-};
+// A strip's K tiles are visited in a circle, from another place on for each strip: blocks that run
+// side by side read the same input, and would all ask L2 for the same few lines of it at the same
+// moment. The order depends on the weight row alone, never on the token. `k` counts from k_begin.
+__forceinline__ int first_tile(int strip, int tiles) {
+  return static_cast<u32>(strip) * 13u % 32u * static_cast<u32>(tiles) / 32u;
+}
+__forceinline__ int next_tile(int k, int tiles) {
+  return k + 1 == tiles ? 0 : k + 1;
+}
 
 // Where a strip of 128 rows lies.
 struct Strip {
-  const fp8_e4m3* tiles;  // [k_tiles][16384]
-  const ue8m0* scale;     // [k_tiles] ue8m0
+  const fp8_e4m3* tiles;  // [K_TILES][16384]
+  const ue8m0* scale;     // [K_TILES]
   bf16* out;              // [tokens, out_stride], from the strip's first row on
   int out_stride;
 };
 
-__forceinline__ Strip strip_at(const Fp8LinearArgs& args, int strip, int k_tiles) {
-  int segment = 0;
-  while (segment + 1 < args.segment_count && strip >= args.segments[segment].rows / FP8_TILE)
-    strip -= args.segments[segment++].rows / FP8_TILE;
-  const Fp8LinearSegment& s = args.segments[segment];
-  const i64 tile = static_cast<i64>(strip) * k_tiles;
-  return {s.weight + tile * FP8_TILE_BYTES, s.scale + tile, s.out + strip * FP8_TILE, s.out_stride};
+template <int K_TILES>
+__forceinline__ Strip strip_at(const Fp8LinearArgs& args, int strip) {
+  const int first = strips_of(args.segments[0]);
+  const int second = first + strips_of(args.segments[1]);
+  // No array of arguments indexed at run time: a selection is faster than its load.
+  const Fp8LinearSegment &a = args.segments[0], &b = args.segments[1], &c = args.segments[2];
+  const bool in_a = strip < first, in_b = strip < second;
+  const int local = in_a ? strip : in_b ? strip - first : strip - second;
+  const i64 tile = static_cast<i64>(local) * K_TILES;
+  return {(in_a   ? a.weight
+           : in_b ? b.weight
+                  : c.weight) +
+              tile * FP8_TILE_BYTES,
+          (in_a   ? a.scale
+           : in_b ? b.scale
+                  : c.scale) +
+              tile,
+          (in_a   ? a.out
+           : in_b ? b.out
+                  : c.out) +
+              local * FP8_TILE,
+          in_a   ? a.out_stride
+          : in_b ? b.out_stride
+                 : c.out_stride};
 }
 
-// A unit's K tiles are visited in chunks of 32, each from another place on for each strip: blocks
-// that run side by side read the same input, and would all ask L2 for the same few lines of it at
-// the same moment. The order depends on the weight row alone, never on the token.
-struct Chunk {
-  int begin, length, first;  // K tiles begin .. begin + length - 1, starting with `first`
+// The scales of a strip's tiles of one split, a tile per lane and register. They come straight from
+// memory, so they are asked for one strip ahead.
+template <int MOST_TILES>
+struct TileScales {
+  static constexpr int COUNT = (MOST_TILES + 31) / 32;
+  float value[COUNT];
 
-  __forceinline__ Chunk(const Unit& unit, int at)
-      : begin(at),
-        length(min(32, unit.k_end - at)),
-        first(at + (unit.strip * 13 % 32 * length) / 32) {}
-  __forceinline__ int after(int k) const { return k + 1 == begin + length ? begin : k + 1; }
-};
-
-// Calls visit(k) for the K tiles of a unit, in that order.
-template <class Visit>
-__forceinline__ void for_each_k_tile(const Unit& unit, Visit visit) {
-  for (int begin = unit.k_begin; begin < unit.k_end; begin += 32) {
-    const Chunk chunk(unit, begin);
-    int k = chunk.first;
-    for (int i = 0; i < chunk.length; ++i, k = chunk.after(k))
-      visit(k);
+  // @param from  the split's first scale
+  __forceinline__ void load(const ue8m0* from, int tiles, int lane) {
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i)
+      value[i] =
+          i * 32 + lane < tiles ? fp8::ue8m0_value(ptx::load_byte(from + i * 32 + lane)) : 0.0f;
   }
-}
-
-// Scales of up to 32 K tiles of a strip from `k` on, one per lane.
-__forceinline__ float tile_scales(const Strip& strip, int k, int k_end, int lane) {
-  return k + lane < k_end ? fp8::ue8m0_value(ptx::load_byte(strip.scale + k + lane)) : 0.0f;
-}
+  // Called by whole warps.
+  __forceinline__ float at(int k) const {
+    float chosen = value[0];
+#pragma unroll
+    for (int i = 1; i < COUNT; ++i)
+      chosen = k / 32 == i ? value[i] : chosen;
+    return __shfl_sync(0xffffffffu, chosen, k % 32);
+  }
+};
 
 // Quantises bf16 rows into shared memory: e4m3 tiles [k_tiles][TOKENS][128] as fp8_tile_offset
 // lays them out, scales [k_tiles][TOKENS]. A group that holds NaN gets a NaN scale.
@@ -117,17 +143,52 @@ __forceinline__ void quantize_input(const bf16* x, i64 row_stride, int rows, int
   }
 }
 
-// Stores a warp's fragment (16 weight lines x 8 tokens) as bf16; called by whole warps.
-// @param token  the fragment's first token
+// Stores a warp's fragments (16 weight lines x 8 tokens each) as bf16; called by whole warps.
+// @param token  the first fragment's first token; the next fragment's is 8 * stride further on
+// @param end    the first token past this block's tile
 // @param row    the warp's first row in the strip
-__forceinline__ void store_fragment(const Strip& strip, const float (&sum)[4], int token,
-                                    int tokens, int row, int lane) {
-  const u32 low = ptx::transpose_matrix(pack_bf16(sum[0], sum[1]));
-  const u32 high = ptx::transpose_matrix(pack_bf16(sum[2], sum[3]));
+template <int COUNT>
+__forceinline__ void store_fragments(const Strip& strip, const float (&sums)[COUNT][4], int token,
+                                     int stride, int end, int row, int lane) {
+  u32 low[COUNT], high[COUNT];
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i) {  // all transposes first: each takes some 30 cycles
+    low[i] = ptx::transpose_matrix(pack_bf16(sums[i][0], sums[i][1]));
+    high[i] = ptx::transpose_matrix(pack_bf16(sums[i][2], sums[i][3]));
+  }
+  bf16* const to = strip.out + row + lane % 4 * 4;
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i) {
+    const int at = token + i * 8 * stride + lane / 4;
+    if (at < end)
+      *reinterpret_cast<uint2*>(to + static_cast<i64>(at) * strip.out_stride) =
+          make_uint2(low[i], high[i]);
+  }
+}
+
+// The same for fragments whose rows are 16 tokens and whose columns are weight lines: pairs of
+// fragments are 16 lines, of which a lane holds four neighbouring rows for each of two tokens.
+// @param token  the fragments' first token
+// @param row    the first pair's first row in the strip; the next pair's is 16 * stride further on
+// @param pairs  that exist
+template <int COUNT>
+__forceinline__ void store_token_fragments(const Strip& strip, const float (&sums)[COUNT][4],
+                                           int token, int end, int row, int stride, int pairs,
+                                           int lane) {
   token += lane / 4;
-  if (token < tokens)
-    *reinterpret_cast<uint2*>(strip.out + static_cast<i64>(token) * strip.out_stride + row +
-                              lane % 4 * 4) = make_uint2(low, high);
+  bf16* const to = strip.out + static_cast<i64>(token) * strip.out_stride + row + lane % 4 * 4;
+  bf16* const to_second = to + static_cast<i64>(8) * strip.out_stride;
+#pragma unroll
+  for (int i = 0; i < COUNT; i += 2) {
+    if (i / 2 >= pairs) continue;
+    const int offset = i / 2 * 16 * stride;
+    if (token < end)
+      *reinterpret_cast<uint2*>(to + offset) =
+          make_uint2(pack_bf16(sums[i][0], sums[i][1]), pack_bf16(sums[i + 1][0], sums[i + 1][1]));
+    if (token + 8 < end)
+      *reinterpret_cast<uint2*>(to_second + offset) =
+          make_uint2(pack_bf16(sums[i][2], sums[i][3]), pack_bf16(sums[i + 1][2], sums[i + 1][3]));
+  }
 }
 
 }  // namespace ingot::kernels::linear

@@ -26,11 +26,30 @@ __forceinline__ u32 transpose_matrix(u32 fragment) {
   return result;
 }
 // Two floats; volatile, so that the load stays where it is written.
-__forceinline__ float2 load_shared(const float* from) {
+__forceinline__ float2 load_shared(u32 from) {
   float2 value;
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
                : "=f"(value.x), "=f"(value.y)
-               : "r"(shared_address(from)));
+               : "r"(from)
+               : "memory");
+  return value;
+}
+__forceinline__ float load_shared_float(u32 from) {
+  float value;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(from) : "memory");
+  return value;
+}
+__forceinline__ void store_shared(u32 to, uint4 value) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(value.x), "r"(value.y),
+               "r"(value.z), "r"(value.w)
+               : "memory");
+}
+__forceinline__ uint4 load_shared_words(u32 from) {
+  uint4 value;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(from)
+               : "memory");
   return value;
 }
 // Named barrier of `threads` threads of the block; id 0 is __syncthreads.

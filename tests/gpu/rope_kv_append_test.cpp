@@ -146,8 +146,14 @@ TEST_CASE("rope_kv_append writes the reference's entries, to the bit",
     const auto kv = test::to_device(context, stream, tokens.kv);
     const auto positions = test::to_device(context, stream, tokens.positions);
     const auto slots = test::to_device(context, stream, tokens.slots);
-    for (const auto& params : RopeKvAppend::space(problem, limits).candidates()) {
-      const jit::Variant variant{std::string(RopeKvAppend::kStem), jit::param_values(params)};
+    const auto all = RopeKvAppend::space(problem, limits).candidates();
+    std::vector<jit::Variant> erased;
+    for (const auto& params : all)
+      erased.push_back({std::string(RopeKvAppend::kStem), jit::param_values(params)});
+    const auto loaded = test::load_variants(context, erased);
+    for (std::size_t v = 0; v < all.size(); ++v) {
+      const auto& params = all[v];
+      const jit::Variant& variant = erased[v];
       CAPTURE(jit::describe(variant));
       const auto pool = cu::DeviceBuffer::allocate(
           context, static_cast<std::size_t>(kPages) * static_cast<std::size_t>(problem.page_bytes));
@@ -161,8 +167,7 @@ TEST_CASE("rope_kv_append writes the reference's entries, to the bit",
                                            .tokens = tokens.count,
                                            .kv_stride = kDims,
                                            .epsilon = 1e-6F};
-      test::load_variant(context, variant)
-          .launch(stream, RopeKvAppend::launch_shape(problem, params), args);
+      loaded[v].launch(stream, RopeKvAppend::launch_shape(problem, params), args);
       auto bytes = test::to_host<std::uint8_t>(stream, pool);
       for (int token = 0; token < tokens.count; ++token) {
         const int slot = tokens.slots[static_cast<std::size_t>(token)];

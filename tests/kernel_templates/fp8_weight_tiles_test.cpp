@@ -91,16 +91,23 @@ TEST_CASE("splits of K are whole, even and in order", "[cpu][families]") {
   }
 }
 
-TEST_CASE("blocks that keep their input stay with one split and token tile", "[cpu][families]") {
-  for (const int kinds : {1, 2, 3, 8, 40}) {
-    for (const int units : {kinds, 7 * kinds, 100 * kinds}) {
-      const int blocks = kernels::fp8_linear_blocks(units, 132, kinds, true);
-      CHECK(blocks >= 1);
-      CHECK(blocks <= units);
-      if (units > blocks) CHECK(blocks % kinds == 0);
+TEST_CASE("a grid covers every strip, token and split and is even", "[cpu][families]") {
+  for (const int rows : {128, 1536, 32768}) {
+    for (const int tokens : {1, 17, 256}) {
+      for (const int split_k : {1, 3, 8}) {
+        const kernels::Fp8LinearProblem problem{.rows = {rows}, .cols = 4096, .tokens = tokens};
+        const cu::Dim3 grid = kernels::fp8_linear_grid(problem, 16, split_k, 132);
+        CHECK(grid.x == static_cast<unsigned>(split_k));
+        CHECK(grid.y == static_cast<unsigned>((tokens + 15) / 16));
+        CHECK(grid.z >= 1);
+        CHECK(grid.z <= static_cast<unsigned>(problem.strips()));
+        const int across = static_cast<int>(grid.x * grid.y);
+        if (across <= 132) CHECK(kernels::block_count(grid) <= 132);
+      }
     }
   }
-  CHECK(kernels::fp8_linear_blocks(1000, 132, 7, false) == 125);  // eight rounds either way
-  CHECK(kernels::fp8_linear_blocks(256, 132, 1, true) == 128);
-  CHECK(kernels::fp8_linear_blocks(256, 66, 1, true) == 64);
+  const kernels::Fp8LinearProblem wq_b{.rows = {32768}, .cols = 1024, .tokens = 1};
+  const cu::Dim3 grid = kernels::fp8_linear_grid(wq_b, 8, 1, 132);
+  CHECK(grid == cu::Dim3{1, 1, 128});  // two rounds; 132 blocks would need two as well
+  CHECK(kernels::fp8_linear_block_tiles(wq_b, 1, grid) == 16);
 }

@@ -80,9 +80,9 @@ int Candidate::param(const std::string& name) const {
 }
 
 std::string Candidate::brief() const {
-  return fmt::format("{} T{} S{} K{}{}{}{}", variant.family == "fp8_linear_sm90" ? "sm90" : "mma",
-                     param("TOKENS"), param("STAGES"), param("SPLIT_K"),
-                     param("CLUSTER") > 1 ? " C2" : "", param("X_RESIDENT") != 0 ? " R" : "",
+  return fmt::format("{} T{} S{} D{} K{}{}{}{}{}", variant.family == "fp8_linear_sm90" ? "sm90" : "mma",
+                     param("TOKENS"), param("STAGES"), param("DEPTH"), param("SPLIT_K"),
+                     param("CLUSTERED") != 0 ? "c" : "", param("MULTICAST") != 0 ? "m" : "", param("X_RESIDENT") != 0 ? " R" : "",
                      param("FP8_MMA") != 0 ? " fp8" : "");
 }
 

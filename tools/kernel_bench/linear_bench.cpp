@@ -108,9 +108,10 @@ kernels::Fp8LinearArgs LinearBench::args_of(int node) const {
   const Input& input = input_sets_[static_cast<std::size_t>(node % kSets)];
   kernels::Fp8LinearArgs args{};
   std::size_t row = 0;
+  std::size_t segments = 0;
   for (const int segment_rows : problem.rows) {
     if (segment_rows == 0) continue;
-    auto& segment = args.segments[args.segment_count++];
+    auto& segment = args.segments[segments++];
     const std::size_t cols = static_cast<std::size_t>(problem.cols);
     segment.weight = reinterpret_cast<const kernels::fp8_e4m3*>(weights + row * cols);
     segment.scale = reinterpret_cast<const kernels::ue8m0*>(scales + row * cols / (128 * 128));
@@ -124,7 +125,6 @@ kernels::Fp8LinearArgs LinearBench::args_of(int node) const {
   args.x_scale = reinterpret_cast<const float*>(inputs_.address() + input.scales);
   args.workspace = workspace_.as<void>();
   args.tokens = problem.tokens;
-  args.cols = problem.cols;
   args.x_rows = (problem.tokens + 3) / 4 * 4;
   return args;
 }

@@ -1,6 +1,7 @@
 // Measures every candidate of the FP8 linears on every cell of the published comparison, each
 // checked against the CPU reference first. For developers; what users run is `ingot bench`.
-//   kernel_bench compile --cubins DIR [--arch sm_90a] [--jobs N]   no GPU needed
+//   kernel_bench compile --cubins DIR [--arch sm_90a] [--jobs N] [--nvrtc DIR]   no GPU needed
+//     --index I compiles one variant only, for many processes side by side
 //   kernel_bench run --cubins DIR --out FILE.jsonl [--seconds N] [--only CELL]
 //   kernel_bench table --out FILE.jsonl
 // Candidates run in a child process: one that faults or hangs costs itself, not the rest.
@@ -38,7 +39,9 @@ struct Settings {
   std::filesystem::path out = "kernel_bench.jsonl";
   std::string arch = "sm_90a";
   std::string only;
+  std::vector<std::filesystem::path> nvrtc;
   int jobs = 2;
+  int index = -1;
   int seconds = 240;
 };
 
@@ -71,12 +74,22 @@ int compile(const Settings& settings) {
   want({std::string(kernels::ActQuant::kStem), jit::param_values(kernels::ActQuant::Params{})});
   for (const auto& params : kernels::MemoryRead::space({}, limits).candidates())
     want({std::string(kernels::MemoryRead::kStem), jit::param_values(params)});
-  jit::NvrtcCompiler compiler(
-      value_or_throw(jit::NvrtcApi::open(value_or_throw(jit::find_nvrtc(library_directories())))));
+  const std::size_t count = variants.size();
   const CubinFolder folder(settings.cubins, settings.arch);
+  if (settings.index >= 0) {
+    const auto index = static_cast<std::size_t>(settings.index);
+    if (index >= count || folder.load(variants[index])) return 0;
+    variants = {variants[index]};
+  }
+  auto directories = settings.nvrtc;
+  for (const auto& directory : library_directories())
+    directories.push_back(directory);
+  jit::NvrtcCompiler compiler(
+      value_or_throw(jit::NvrtcApi::open(value_or_throw(jit::find_nvrtc(directories)))));
   const auto report = folder.fill(compiler, variants, settings.jobs);
+  if (settings.index >= 0) return report.failed.empty() ? 0 : 1;
   fmt::print("kernel_bench: {} variants for {}: {} compiled, {} kept, {} failed or spilling\n",
-             variants.size(), settings.arch, report.compiled, report.kept, report.failed.size());
+             count, settings.arch, report.compiled, report.kept, report.failed.size());
   return report.failed.empty() ? 0 : 1;
 }
 
@@ -284,6 +297,8 @@ int main(int argc, char** argv) try {
   for (auto* command : {run_command, table_command})
     command->add_option("--out", settings.out, "results, JSON lines");
   compile_command->add_option("--jobs", settings.jobs, "compilations side by side");
+  compile_command->add_option("--index", settings.index, "compile this one variant only");
+  compile_command->add_option("--nvrtc", settings.nvrtc, "folders of NVRTC");
   run_command->add_option("--seconds", settings.seconds, "stop after this long");
   run_command->add_option("--only", settings.only, "one cell: wq_a, wkv, wq_a+wkv, wq_b, wo_b");
   CLI11_PARSE(app, argc, argv);

@@ -27,7 +27,7 @@ json describe(const Row& row, const Cell& cell, const Candidate& candidate) {
           {"brief", row.brief},
           {"family", candidate.variant.family},
           {"params", params},
-          {"grid", candidate.shape.grid.x},
+          {"grid", kernels::block_count(candidate.shape.grid)},
           {"smem_bytes", candidate.shape.smem_bytes},
           {"error", row.error}};
 }
