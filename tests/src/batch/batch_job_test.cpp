@@ -102,8 +102,11 @@ TEST_CASE("a finished answer at the end is refused, a begun one is continued", "
         id, more);
   };
   Job job;
-  job.engine.set_logits(scripted_text("hello"));
-  job.options.defaults.thinking = GENERATE(Thinking::none, Thinking::high);
+  const Thinking thinking = GENERATE(Thinking::none, Thinking::high);
+  // The script counts from <｜Assistant｜>: <think> and </think> stand before a begun answer, or
+  // </think> alone.
+  job.engine.set_logits(scripted_text(thinking == Thinking::none ? "hello" : "-hello"));
+  job.options.defaults.thinking = thinking;
   const Ran ran = job.run(request("finished", "") + request("begun", ", \"prefix\": true"));
   REQUIRE(ran.lines.size() == 2);
   CHECK(ran.lines[0]["error"]["message"].get<std::string>().find("`prefix: true`") !=
