@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::string_view kPrefix = ".publish-";
 constexpr mode_t kMode = 0644;  // less the umask
+constexpr int kFolderRounds = 8;
 
 /// Unlike any other process's on any machine that shares the folder.
 std::string temporary_name() {
@@ -29,9 +30,14 @@ std::string temporary_name() {
   return fmt::format("{}{:016x}{:016x}", kPrefix, random[0], random[1]);
 }
 
-Unexpected io_error(const std::filesystem::path& target, std::string_view step, int error) {
-  return fail(ErrorCode::io,
+/// not_found where the folder was not there, io otherwise.
+Unexpected step_error(const std::filesystem::path& target, std::string_view step, int error) {
+  return fail(error == ENOENT ? ErrorCode::not_found : ErrorCode::io,
               fmt::format("writing {}: {}: {}", target.string(), step, std::strerror(error)));
+}
+
+bool missing_folder(const Error& error) {
+  return error.code == ErrorCode::not_found;
 }
 
 bool write_all(int fd, std::string_view bytes) {
@@ -47,7 +53,7 @@ bool write_all(int fd, std::string_view bytes) {
 Result<void> publish_once(const std::filesystem::path& target, std::string_view bytes) {
   const auto temporary = target.parent_path() / temporary_name();
   FileDescriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kMode));
-  if (!file.is_open()) return io_error(target, "create", errno);
+  if (!file.is_open()) return step_error(target, "create", errno);
   const char* step = nullptr;
   int error = 0;
   if (!write_all(file.get(), bytes)) {
@@ -62,22 +68,27 @@ Result<void> publish_once(const std::filesystem::path& target, std::string_view 
   }
   if (step == nullptr) return {};
   (void)::unlink(temporary.c_str());
-  return io_error(target, step, error);
+  return step_error(target, step, error);
 }
 
 }  // namespace
 
 Result<void> publish_file(const std::filesystem::path& target, std::string_view bytes) {
   auto published = publish_once(target, bytes);
-  if (published) return published;
-  std::error_code error;
-  if (std::filesystem::is_directory(target.parent_path(), error)) return published;
-  std::filesystem::create_directories(target.parent_path(), error);
-  if (error) {
-    return fail(ErrorCode::io,
-                fmt::format("creating {}: {}", target.parent_path().string(), error.message()));
+  // Whether the folder was missing is asked of the failed attempt, not of the disk: by now another
+  // process may have made it. It may also be removed again between two steps, hence the rounds.
+  for (int round = 0; round < kFolderRounds && !published && missing_folder(published.error());
+       ++round) {
+    std::error_code error;
+    std::filesystem::create_directories(target.parent_path(), error);
+    if (error && error != std::errc::no_such_file_or_directory) {
+      return fail(ErrorCode::io,
+                  fmt::format("creating {}: {}", target.parent_path().string(), error.message()));
+    }
+    published = publish_once(target, bytes);
   }
-  return publish_once(target, bytes);
+  if (!published) published.error().code = ErrorCode::io;
+  return published;
 }
 
 bool is_temporary_name(std::string_view file_name) {

@@ -1,7 +1,9 @@
 #include "runtime/base/atomic_publish.hpp"
 
+#include <barrier>
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <thread>
 
 #include "tests/support/temp_dir.hpp"
 
@@ -38,6 +40,27 @@ TEST_CASE("publishing where a folder or file is in the way fails and leaves noth
   test::write_file(folder / "file", "");
   CHECK_THAT(publish_file(folder / "file/below", "x").error().message,
              Catch::Contains((folder / "file").string()));
+}
+
+TEST_CASE("publishers that find their folder missing at one instant all succeed", "[cpu][base]") {
+  constexpr int kPublishers = 8;
+  for (int round = 0; round < 300; ++round) {
+    const test::TempDir folder;
+    std::barrier start(kPublishers);
+    std::vector<Result<void>> results(kPublishers);
+    std::vector<std::jthread> publishers;
+    for (int i = 0; i < kPublishers; ++i) {
+      publishers.emplace_back([&, i] {
+        const auto file = folder / "a/b" / std::to_string(i);
+        start.arrive_and_wait();
+        results[static_cast<std::size_t>(i)] = publish_file(file, "whole");
+      });
+    }
+    publishers.clear();
+    for (const auto& result : results)
+      REQUIRE(result);
+    REQUIRE(files_in(folder / "a/b") == kPublishers);
+  }
 }
 
 TEST_CASE("reading what is not there is told from what cannot be read", "[cpu][base]") {
