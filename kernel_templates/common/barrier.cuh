@@ -1,5 +1,5 @@
 #pragma once
-// mbarriers, bulk copies that complete on them, and clusters: sm_90 and later.
+// mbarriers (sm_80 and later), bulk copies that complete on them, and clusters (sm_90 and later).
 #include "common/types.cuh"
 
 namespace ingot::kernels::barrier {
@@ -10,15 +10,28 @@ __forceinline__ void init(u32 barrier, int arrivals) {
 }
 // Makes initialised barriers visible to the copy engine and to the cluster.
 __forceinline__ void publish_init() {
+#if __CUDA_ARCH__ >= 900
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
 }
 __forceinline__ void arrive(u32 barrier) {
-  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory");
+  asm volatile("{.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];}" ::"r"(barrier)
+               : "memory");
+}
+// Announces bytes that copies will complete, before they start and before the arrival.
+__forceinline__ void expect(u32 barrier, u32 bytes) {
+  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
 }
 // Arrives and announces bytes that copies will complete.
 __forceinline__ void arrive_expect(u32 barrier, u32 bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
+}
+// Arrives when this thread's copies with copy16_async and copy8_async so far have landed; counts as
+// one of the barrier's arrivals.
+__forceinline__ void arrive_when_copied(u32 barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
 }
 // Waits for the end of the phase of that parity. A fresh barrier has finished "phase -1", parity 1.
 __forceinline__ void wait(u32 barrier, u32 parity) {
@@ -26,7 +39,11 @@ __forceinline__ void wait(u32 barrier, u32 parity) {
   do {
     asm volatile(
         "{.reg .pred p;\n"
+#if __CUDA_ARCH__ >= 900
         "mbarrier.try_wait.parity.shared.b64 p, [%1], %2;\n"
+#else
+        "mbarrier.test_wait.parity.shared.b64 p, [%1], %2;\n"
+#endif
         "selp.u32 %0, 1, 0, p;}"
         : "=r"(done)
         : "r"(barrier), "r"(parity)
@@ -36,7 +53,9 @@ __forceinline__ void wait(u32 barrier, u32 parity) {
 // What ordinary stores of this thread wrote to shared memory becomes visible to the tensor cores
 // and the copy engine; needed before the barrier that tells them.
 __forceinline__ void publish_to_async_proxy() {
+#if __CUDA_ARCH__ >= 900
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
 }
 
 // L2 policies: a weight is read once per step, so it must not push out what is read again.

@@ -5,6 +5,11 @@
 
 namespace ingot::kernels::ptx {
 
+// The block's dynamic shared memory.
+__forceinline__ u8* dynamic_shared_memory() {
+  extern __shared__ __align__(1024) u8 dynamic_shared[];
+  return dynamic_shared;
+}
 __forceinline__ u32 shared_address(const void* pointer) {
   return static_cast<u32>(__cvta_generic_to_shared(pointer));
 }
@@ -15,6 +20,20 @@ __forceinline__ u32 shared_address(const void* pointer) {
 __forceinline__ void load_matrices(u32 (&r)[4], u32 address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+// The same, each matrix transposed: lane 4g + c gets elements (2c, g) and (2c + 1, g).
+__forceinline__ void load_matrices_transposed(u32 (&r)[4], u32 address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+// Two matrices; lanes 0-15 give the addresses.
+__forceinline__ void load_matrices(u32 (&r)[2], u32 address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+               : "=r"(r[0]), "=r"(r[1])
                : "r"(address)
                : "memory");
 }
@@ -56,6 +75,19 @@ __forceinline__ uint4 load_shared_words(u32 from) {
 __forceinline__ void sync_threads(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
+// The same barrier, and whether `predicate` held in any of its threads.
+__forceinline__ bool sync_threads_or(int id, int threads, bool predicate) {
+  int any;
+  asm volatile(
+      "{.reg .pred in, out;\n"
+      "setp.ne.b32 in, %3, 0;\n"
+      "barrier.cta.red.or.pred out, %1, %2, in;\n"
+      "selp.b32 %0, 1, 0, out;}"
+      : "=r"(any)
+      : "r"(id), "r"(threads), "r"(static_cast<int>(predicate))
+      : "memory");
+  return any != 0;
+}
 // Counts towards sync_threads(id, threads) of other warps without waiting.
 __forceinline__ void arrive_threads(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
@@ -67,6 +99,10 @@ __forceinline__ void copy16_async(u32 to, const void* from) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from)
                : "memory");
 }
+// 8 bytes, for what is not a multiple of 16 (goes through L1).
+__forceinline__ void copy8_async(u32 to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to), "l"(from) : "memory");
+}
 __forceinline__ void commit_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
@@ -77,6 +113,22 @@ __forceinline__ void wait_copies() {
 }
 
 // ---- global memory past L1
+
+__forceinline__ void store_relaxed(void* to, uint2 value) {
+  asm volatile("st.relaxed.gpu.global.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(value.x), "r"(value.y)
+               : "memory");
+}
+__forceinline__ void store_relaxed(void* to, u32 value) {
+  asm volatile("st.relaxed.gpu.global.b32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+}
+__forceinline__ uint2 load_relaxed_pair(const void* from) {
+  uint2 value;
+  asm volatile("ld.relaxed.gpu.global.v2.b32 {%0, %1}, [%2];"
+               : "=r"(value.x), "=r"(value.y)
+               : "l"(from)
+               : "memory");
+  return value;
+}
 
 __forceinline__ void store_relaxed(void* to, uint4 value) {
   asm volatile("st.relaxed.gpu.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(value.x),
@@ -96,6 +148,32 @@ __forceinline__ u32 load_byte(const void* from) {
   u32 value;
   asm volatile("ld.global.nc.u8 %0, [%1];" : "=r"(value) : "l"(from));
   return value;
+}
+__forceinline__ int load_int(const int* from) {
+  int value;
+  asm volatile("ld.global.nc.s32 %0, [%1];" : "=r"(value) : "l"(from));
+  return value;
+}
+__forceinline__ float load_float(const float* from) {
+  float value;
+  asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(value) : "l"(from));
+  return value;
+}
+__forceinline__ uint2 load_pair(const void* from) {
+  uint2 value;
+  asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "l"(from));
+  return value;
+}
+
+// ---- registers of a warpgroup (sm_90a), within the block's allocation at launch
+
+template <int REGISTERS>
+__forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+template <int REGISTERS>
+__forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
 }
 
 }  // namespace ingot::kernels::ptx

@@ -15,4 +15,12 @@ Kernel Kernel::load(const cu::Context& context, std::span<const std::byte> cubin
   return Kernel(std::move(module), function, symbol);
 }
 
+void Kernel::prefer_shared_memory(const cu::Context& context) const {
+  constexpr int kPercent = 100;
+  context.driver().check(
+      context.driver().cuFuncSetAttribute(
+          function_, cu::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, kPercent),
+      "cuFuncSetAttribute(PREFERRED_SHARED_MEMORY_CARVEOUT)");
+}
+
 }  // namespace ingot::jit

@@ -28,6 +28,11 @@ class Kernel {
     cu::launch(stream, function_, shape, &args);
   }
 
+  /// Asks for the largest share of shared memory on the multiprocessors that run this kernel. A
+  /// kernel whose blocks wait for one another needs it: as many must be resident as the memory
+  /// holds.
+  void prefer_shared_memory(const cu::Context& context) const;
+
   const std::string& name() const { return name_; }
   cu::CUfunction function() const { return function_; }
 

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "kernel_templates/family.hpp"
+#include "runtime/base/hash.hpp"
 #include "runtime/jit/compile_job.hpp"
 
 namespace ingot::bench {
@@ -18,9 +19,10 @@ CubinFolder::CubinFolder(std::filesystem::path folder, std::string arch)
 
 std::filesystem::path CubinFolder::file_of(const jit::Variant& variant) const {
   const auto bundle = value_or_throw(tree_.bundle(jit::template_name(variant.family)));
-  std::string name = arch_ + "-" + bundle.digest.hex().substr(0, 12) + "-" + jit::describe(variant);
-  std::replace(name.begin(), name.end(), ' ', '-');
-  return folder_ / (name + ".cubin");
+  // The parameters of some families are longer than a file name may be.
+  return folder_ / fmt::format("{}-{}-{}-{}.cubin", variant.family, arch_,
+                               bundle.digest.hex().substr(0, 12),
+                               digest_of(jit::describe(variant)).hex().substr(0, 16));
 }
 
 Result<std::vector<std::byte>> CubinFolder::load(const jit::Variant& variant) const {

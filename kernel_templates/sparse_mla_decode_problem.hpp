@@ -1,0 +1,55 @@
+#pragma once
+
+#include <vector>
+
+#include "kernel_templates/sparse_mla_decode.args.h"
+
+namespace ingot::kernels {
+
+/// What the sparse MLA decode families are asked to do, with the layout of the KV pools.
+struct SparseMlaDecodeProblem {
+  int rows = 1;    ///< query tokens of a launch: requests times their tokens of this step
+  int heads = 64;  ///< of this rank
+  int window_slots = 128;
+  int selected_slots = 512;
+  bool has_sink = true;
+  bool inverse_rope = true;
+  int window_page_entries = 64;
+  int window_page_bytes = 37440;
+  int selected_page_entries = 64;
+  int selected_page_bytes = 37440;
+  int entry_stride = 576;
+  bool scales_beside = false;
+
+  int keys() const { return window_slots + selected_slots; }
+  /// Keys of the longest of `pieces` pieces of a row (sparse_mla::piece_of on the device).
+  int piece_keys(int pieces) const { return (keys() + pieces * 8 - 1) / (pieces * 8) * 8; }
+
+  template <class Params>
+  void apply_to(Params& params) const {
+    params.HAS_SINK = has_sink;
+    params.INVERSE_ROPE = inverse_rope;
+    params.WINDOW_PAGE_ENTRIES = window_page_entries;
+    params.WINDOW_PAGE_BYTES = window_page_bytes;
+    params.SELECTED_PAGE_ENTRIES = selected_page_entries;
+    params.SELECTED_PAGE_BYTES = selected_page_bytes;
+    params.ENTRY_STRIDE = entry_stride;
+    params.SCALES_BESIDE = scales_beside;
+  }
+
+  /// DeepSeek-V4-Flash on one card and on one of eight: a window alone, with 64 and 1,024
+  /// contiguous compressed keys, with 512 selected ones; a draft of three tokens.
+  static std::vector<SparseMlaDecodeProblem> samples() {
+    std::vector<SparseMlaDecodeProblem> problems;
+    for (const int heads : {64, 8}) {
+      for (const int rows : {1, 16, 128})
+        problems.push_back({.rows = rows, .heads = heads});
+      problems.push_back({.rows = 4, .heads = heads, .selected_slots = 0});
+      problems.push_back({.rows = 64, .heads = heads, .selected_slots = 64});
+      problems.push_back({.rows = 3, .heads = heads, .selected_slots = 1024});
+    }
+    return problems;
+  }
+};
+
+}  // namespace ingot::kernels

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+/// Runs device templates on the CPU, thread by thread, so that fragments, barriers, rings and
+/// hand-overs between blocks are tested where there is no GPU. The headers under common/ here stand
+/// in for the templates' own that hold PTX; the templates themselves are compiled unchanged.
+///
+/// Every thread of every block is a fiber; a random one of those that can run goes on until it
+/// meets a barrier, an instruction of its whole warp, or a spin loop. Copies land at random later
+/// times in random order. Shared memory starts as 0xff bytes, which is NaN in every format used
+/// here. So a missing wait shows as a wrong result in some of the seeds. What is not modelled: the
+/// weak memory order of the hardware, and time.
+namespace ingot::test::emulator {
+
+struct Dim3 {
+  unsigned x = 1, y = 1, z = 1;
+};
+
+struct Launch {
+  Dim3 grid;
+  Dim3 block;
+  std::size_t smem_bytes = 0;
+  std::uint64_t seed = 0;
+};
+
+/// Runs `kernel` once per thread, all blocks at the same time. Throws std::runtime_error when no
+/// thread can go on (deadlock), or when lanes of a warp meet at different instructions.
+void run(const Launch& launch, const std::function<void()>& kernel);
+
+// ---- for the stand-in headers, within a running kernel
+
+const Dim3& thread_index();
+const Dim3& block_index();
+const Dim3& block_size();
+const Dim3& grid_size();
+unsigned lane();
+
+std::byte* shared_base();
+std::uint32_t shared_address(const void* pointer);
+void* shared_pointer(std::uint32_t address);
+
+/// Lets others run; for spin loops.
+void yield();
+
+/// A warp-wide instruction: every lane brings `bytes` of operands; the last to arrive calls
+/// `combine(operands of lane 0 … 31, results likewise)`, then all get their results.
+/// `site` tells instructions apart: lanes that meet at different sites are an error.
+using Combine = void (*)(const void* const* operands, void* const* results, const void* extra);
+void warp_collective(const void* site, const void* operands, void* results, Combine combine,
+                     const void* extra);
+/// The same for the 128 threads of a warpgroup.
+void warpgroup_collective(const void* site, const void* operands, void* results, Combine combine,
+                          const void* extra);
+
+/// Named barrier of `threads` threads of the block.
+void sync_block(int id, int threads, bool wait);
+/// The same, waiting; whether `predicate` held in any of the threads.
+bool sync_block_or(int id, int threads, bool predicate);
+
+void barrier_init(std::uint32_t barrier, int arrivals);
+void barrier_expect(std::uint32_t barrier, std::uint32_t bytes);
+void barrier_arrive(std::uint32_t barrier);
+void barrier_wait(std::uint32_t barrier, std::uint32_t parity);
+
+/// Bulk copy from global memory that completes on a barrier.
+void copy_bulk(std::uint32_t to, const void* from, std::uint32_t bytes, std::uint32_t barrier);
+/// cp.async of this thread, and the arrival that follows its copies so far.
+void copy_async(std::uint32_t to, const void* from, std::uint32_t bytes);
+void arrive_when_copied(std::uint32_t barrier);
+
+}  // namespace ingot::test::emulator

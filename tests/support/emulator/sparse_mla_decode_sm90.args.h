@@ -1,0 +1,1 @@
+../../../kernel_templates/sparse_mla_decode_sm90.args.h

@@ -1,0 +1,163 @@
+#include "tools/mla_bench/results.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace ingot::bench {
+namespace {
+
+using nlohmann::json;
+
+// The cold-read curve beside which FlashMLA was measured: microseconds at these bytes.
+const std::vector<ColdRead> kPeerCurve{{0.07e6, 1.20},    {0.39e6, 1.52},   {0.79e6, 1.58},
+                                       {1.57e6, 1.79},    {3.15e6, 2.19},   {6.29e6, 3.07},
+                                       {12.58e6, 4.48},   {25.17e6, 7.38},  {50.33e6, 13.25},
+                                       {100.66e6, 24.18}, {201.33e6, 46.44}};
+constexpr double kGemmFlopsPerUs = 787e6;
+
+std::vector<json> lines_of(const std::filesystem::path& file, std::string_view kind) {
+  std::vector<json> lines;
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    json parsed = json::parse(line, nullptr, false);
+    if (!parsed.is_discarded() && parsed["kind"] == kind) lines.push_back(std::move(parsed));
+  }
+  return lines;
+}
+
+double time_of(const MlaRow& row) {
+  return row.early_us > 0 ? std::min(row.us, row.early_us) : row.us;
+}
+
+}  // namespace
+
+void MlaResults::append(const std::string& line) const {
+  std::ofstream(file_, std::ios::app) << line + "\n" << std::flush;
+}
+
+void MlaResults::add(const MlaRow& row, const MlaCell& cell, const MlaCandidate& candidate) const {
+  json params = json::object();
+  for (const auto& param : candidate.variant.params)
+    params[param.name] = param.value;
+  append(json{{"kind", "candidate"},
+              {"stage", row.stage},
+              {"cell", row.cell},
+              {"name", cell.name()},
+              {"layout", row.layout},
+              {"candidate", row.candidate},
+              {"default", row.is_default},
+              {"family", candidate.variant.family},
+              {"params", params},
+              {"brief", row.brief},
+              {"error", row.error},
+              {"us", row.us},
+              {"min_us", row.min_us},
+              {"early_us", row.early_us},
+              {"spread", row.spread},
+              {"relative_error", row.relative_error}}
+             .dump());
+}
+void MlaResults::add_simt(std::size_t cell, double us) const {
+  append(json{{"kind", "simt"}, {"cell", cell}, {"us", us}}.dump());
+}
+void MlaResults::add(const MlaCard& card) const {
+  json curve = json::array();
+  for (const ColdRead& point : card.curve)
+    curve.push_back({point.bytes, point.us});
+  append(json{{"kind", "card"},
+              {"name", card.name},
+              {"empty_node_us", card.empty_node_us},
+              {"curve", curve}}
+             .dump());
+}
+
+std::vector<MlaRow> MlaResults::rows() const {
+  std::vector<MlaRow> rows;
+  for (const json& line : lines_of(file_, "candidate"))
+    rows.push_back({.stage = line["stage"],
+                    .cell = line["cell"],
+                    .layout = line["layout"],
+                    .candidate = line["candidate"],
+                    .is_default = line["default"],
+                    .brief = line["brief"],
+                    .error = line["error"],
+                    .us = line["us"],
+                    .min_us = line["min_us"],
+                    .early_us = line["early_us"],
+                    .spread = line["spread"],
+                    .relative_error = line["relative_error"]});
+  return rows;
+}
+std::vector<double> MlaResults::simt_us(std::size_t cells) const {
+  std::vector<double> times(cells, 0.0);
+  for (const json& line : lines_of(file_, "simt"))
+    times.at(line["cell"].get<std::size_t>()) = line["us"];
+  return times;
+}
+MlaCard MlaResults::card() const {
+  MlaCard card;
+  for (const json& line : lines_of(file_, "card")) {
+    card.name = line["name"];
+    card.empty_node_us = line["empty_node_us"].get<std::vector<double>>();
+    card.curve.clear();
+    for (const json& point : line["curve"])
+      card.curve.push_back({point[0], point[1]});
+  }
+  return card;
+}
+
+void print_mla_table(const MlaResults& results, const std::vector<MlaCell>& cells) {
+  const MlaCard card = results.card();
+  const auto rows = results.rows();
+  const auto simt = results.simt_us(cells.size());
+  double scale = 0;  // of this run's reads to those beside which the peer was measured
+  std::string curve;
+  for (const ColdRead& point : card.curve) {
+    scale +=
+        point.us / cold_read_us(kPeerCurve, point.bytes) / static_cast<double>(card.curve.size());
+    curve += fmt::format(" {:.2f}:{:.2f}", point.bytes / 1e6, point.us);
+  }
+  fmt::print("card {}; empty node {:.2f} us; cold reads MB:us{}; peer scaled by {:.3f}\n",
+             card.name, fmt::join(card.empty_node_us, " / "), curve, scale);
+  fmt::print(
+      "cell | us plain / early | FlashMLA scaled, x | floor, x | simt | default | error | best "
+      "| next\n");
+  int measured = 0, wrong = 0;
+  for (std::size_t cell = 0; cell < cells.size(); ++cell) {
+    std::vector<const MlaRow*> good;
+    const MlaRow* fallback = nullptr;
+    for (const MlaRow& row : rows) {
+      if (row.cell != cell) continue;
+      ++measured;
+      if (!row.error.empty()) {
+        ++wrong;
+        continue;
+      }
+      good.push_back(&row);
+      if (row.is_default) fallback = &row;
+    }
+    if (good.empty()) continue;
+    const bool final_stage = std::any_of(good.begin(), good.end(),
+                                         [](const MlaRow* row) { return row->stage == "final"; });
+    std::erase_if(good, [&](const MlaRow* row) { return final_stage && row->stage != "final"; });
+    std::sort(good.begin(), good.end(),
+              [](const MlaRow* a, const MlaRow* b) { return time_of(*a) < time_of(*b); });
+    const MlaRow& best = *good.front();
+    const double peer = cells[cell].flashmla_us() * scale;
+    const double floor = std::max(cold_read_us(card.curve, cells[cell].bytes()),
+                                  cells[cell].flops() / kGemmFlopsPerUs);
+    std::string next;
+    for (std::size_t i = 1; i < good.size() && i < 4; ++i)
+      next += fmt::format(" | {:.2f}/{:.2f} {}", good[i]->us, good[i]->early_us, good[i]->brief);
+    fmt::print(
+        "{} | {:.2f} / {:.2f} | {:.1f} {:.2f} | {:.1f} {:.2f} | {:.0f} | {:.2f} | {:.1e} | {}{}\n",
+        cells[cell].name(), best.us, best.early_us, peer, peer / best.us, floor, best.us / floor,
+        simt[cell], fallback ? fallback->us : 0.0, best.relative_error, best.brief, next);
+  }
+  fmt::print("{} measurements, {} of them wrong or failed\n", measured, wrong);
+}
+
+}  // namespace ingot::bench
