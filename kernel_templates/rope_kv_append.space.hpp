@@ -32,6 +32,17 @@ struct RopeKvAppendProblem {
   int page_bytes = 37440;
   int entry_stride = 576;
   bool scales_beside = false;
+
+  template <class Self, class Visit>
+  static void for_each_field(Self& self, Visit&& visit) {
+    auto& [tokens, normalize, page_entries, page_bytes, entry_stride, scales_beside] = self;
+    visit("tokens", tokens);
+    visit("normalize", normalize);
+    visit("page_entries", page_entries);
+    visit("page_bytes", page_bytes);
+    visit("entry_stride", entry_stride);
+    visit("scales_beside", scales_beside);
+  }
 };
 
 /// The tail of the KV path, into the paged pool. Device code: rope_kv_append.cuh.

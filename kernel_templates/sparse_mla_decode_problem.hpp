@@ -50,6 +50,25 @@ struct SparseMlaDecodeProblem {
     }
     return problems;
   }
+
+  template <class Self, class Visit>
+  static void for_each_field(Self& self, Visit&& visit) {
+    auto& [rows, heads, window_slots, selected_slots, has_sink, inverse_rope, window_page_entries,
+           window_page_bytes, selected_page_entries, selected_page_bytes, entry_stride,
+           scales_beside] = self;
+    visit("rows", rows);
+    visit("heads", heads);
+    visit("window_slots", window_slots);
+    visit("selected_slots", selected_slots);
+    visit("has_sink", has_sink);
+    visit("inverse_rope", inverse_rope);
+    visit("window_page_entries", window_page_entries);
+    visit("window_page_bytes", window_page_bytes);
+    visit("selected_page_entries", selected_page_entries);
+    visit("selected_page_bytes", selected_page_bytes);
+    visit("entry_stride", entry_stride);
+    visit("scales_beside", scales_beside);
+  }
 };
 
 }  // namespace ingot::kernels
