@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <set>
 #include <thread>
 
@@ -44,7 +45,7 @@ class CompileAhead {
   static void compile(jit::KernelStore& kernels, const jit::KernelRequest& request) {
     try {
       (void)kernels.get(request);
-    } catch (const EngineError&) {
+    } catch (const std::exception&) {
     }
   }
 

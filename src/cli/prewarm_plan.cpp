@@ -11,8 +11,7 @@
 #include "runtime/jit/arch.hpp"
 #include "src/cli/local_cards.hpp"
 #include "src/plan/kernel_requests.hpp"
-#include "tuner/overrides.hpp"
-#include "tuner/selection.hpp"
+#include "tuner/look_up.hpp"
 #include "tuner/tune.hpp"
 
 namespace ingot {
@@ -102,19 +101,18 @@ class Planning {
   }
 
   void add_card(const Card& card) {
-    TuningCoverage coverage{.device = card.device};
-    const std::string policy = policy_text(SearchPolicy{}, MeasurePolicy{});
-    for (const KernelUse& use : add_uses(card.device.arch, card.limits)) {
-      if (use.tuning.candidates.size() == 1) continue;
-      ++coverage.with_choice;
-      const TuningKey key =
-          value_or_throw(key_of(use.tuning, card.device, options_.tp_size, policy, kernels_));
-      const auto allowed = value_or_throw(overrides_.allowed(use.tuning));
-      const Selection selection = select(use.tuning, allowed, records_.find(key));
-      if (selection.source != Selection::Source::fallback) ++coverage.tuned;
-      add(use.tuning.candidates[selection.candidate], card.device.arch, false);
+    std::vector<TuningRequest> requests;
+    for (KernelUse& use : add_uses(card.device.arch, card.limits))
+      requests.push_back(std::move(use.tuning));
+    const TuningScope scope{.device = card.device,
+                            .tp_size = options_.tp_size,
+                            .policy = policy_text(SearchPolicy{}, MeasurePolicy{})};
+    const LookUp found = value_or_throw(look_up(requests, scope, kernels_, records_, overrides_));
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      add(requests[i].candidates[found.selections[i].candidate], card.device.arch, false);
     }
-    plan_.coverage.push_back(std::move(coverage));
+    plan_.coverage.push_back(
+        {.device = card.device, .with_choice = found.with_choice, .tuned = found.tuned});
   }
 
   const PrewarmOptions& options_;

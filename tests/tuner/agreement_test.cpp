@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <random>
 
 using namespace ingot;
 
@@ -71,6 +72,31 @@ TEST_CASE("what was in the buffer before must not show", "[cpu][tuner]") {
   const float close = 2.0000002f;
   std::memcpy(shaky.huge[0].bytes.data() + 4, &close, 4);
   CHECK(disagreement(exact, shaky) == "out[1] depends on what was in the buffer before");
+}
+
+TEST_CASE("one block scale that is off by one exponent is caught", "[cpu][tuner]") {
+  // Linears of 4096 columns in blocks of 128, as block-scaled kernels sum them.
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  std::vector<float> exact;
+  std::vector<float> rounded;
+  std::vector<float> off;
+  for (int row = 0; row < 64; ++row) {
+    float sum = 0;
+    float wrong = 0;
+    for (int block = 0; block < 32; ++block) {
+      float part = 0;
+      for (int i = 0; i < 128; ++i)
+        part += normal(random) * normal(random);
+      sum += part;
+      wrong += block == 17 ? 2 * part : part;
+    }
+    exact.push_back(sum);
+    rounded.push_back(sum * 1.002f);  // another order of summing and bf16's rounding
+    off.push_back(wrong);
+  }
+  CHECK_FALSE(disagreement(runs(exact), runs(rounded)));
+  CHECK(disagreement(runs(exact), runs(off)));
 }
 
 TEST_CASE("bf16 is compared as numbers, codes to the bit, sizes first", "[cpu][tuner]") {
