@@ -248,7 +248,7 @@ TEST_CASE("a budget that ends within a request keeps what it has, and the next r
 
 TEST_CASE("tuner: a kill at any point harms no record, and the next run resumes",
           "[cpu][tuner][stress]") {
-  constexpr int kRequests = 30;
+  constexpr int kRequests = 60;
   const test::TempDir folder;
   std::mt19937 random(5);
   std::size_t before = 0;
@@ -257,7 +257,12 @@ TEST_CASE("tuner: a kill at any point harms no record, and the next run resumes"
     CAPTURE(round);
     auto child = value_or_throw(Subprocess::spawn(
         {"/proc/self/exe", "tune", folder.path().string(), std::to_string(kRequests)}));
-    std::this_thread::sleep_for(std::chrono::microseconds(3000 + random() % 15000));
+    // From its beginning on, however long the machine takes to get there; later in later rounds, so
+    // that some records are there on a slow machine too.
+    std::string frame;
+    REQUIRE(read_frame(child.channel(), frame) == FrameStatus::ok);
+    const auto latest = static_cast<unsigned>(2000 * (1 + round));
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % latest));
     child.kill();
     killed += child.wait().signal == SIGKILL ? 1 : 0;
     const TuningCache cache(folder / "tuning");
