@@ -68,7 +68,7 @@ int measure_all(const Settings& settings) {
       .seconds = settings.seconds,
       .child = {.command = {"/proc/self/exe", kMeasureCommand, settings.cubins.string(),
                             settings.arch},
-                .patience = std::chrono::seconds(6),
+                .patience = std::chrono::seconds(10),
                 .start_patience = std::chrono::seconds(15),
                 .most_lost = 6},
       .prepare = [&](const std::vector<jit::Variant>& variants) {
