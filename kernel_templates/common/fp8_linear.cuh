@@ -107,7 +107,7 @@ struct TileScales {
 #pragma unroll
     for (int i = 1; i < COUNT; ++i)
       chosen = k / 32 == i ? value[i] : chosen;
-    return __shfl_sync(0xffffffffu, chosen, k % 32);
+    return __shfl_sync(0xffffffffu, chosen, k);  // modulo 32
   }
 };
 
