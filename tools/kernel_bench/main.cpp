@@ -4,7 +4,8 @@
 //     --index I compiles one variant only, for many processes side by side
 //   kernel_bench run --cubins DIR --out FILE.jsonl [--seconds N]
 //   kernel_bench table --out FILE.jsonl
-// All take --only wq_b,wo_b:64,… for some linears or cells alone.
+// All take --only wq_b,wo_b:64,… for some linears or cells alone; compile and run take
+// --candidate 'sm90 T64' for those that the table names so, to profile one of them, say.
 // Candidates run in a child process: one that faults or hangs costs itself, not the rest.
 #include <fmt/format.h>
 #include <signal.h>
@@ -40,6 +41,7 @@ struct Settings {
   std::filesystem::path out = "kernel_bench.jsonl";
   std::string arch = "sm_90a";
   std::vector<std::string> only;
+  std::string candidate;  // the beginning of Candidate::brief()
   std::vector<std::filesystem::path> nvrtc;
   int jobs = 2;
   int index = -1;
@@ -71,7 +73,7 @@ int compile(const Settings& settings) {
   for (const Cell& cell : cells()) {
     if (!is_wanted(cell, settings.only)) continue;
     for (const Candidate& candidate : candidates(cell, limits))
-      want(candidate.variant);
+      if (candidate.brief().starts_with(settings.candidate)) want(candidate.variant);
   }
   want({std::string(kernels::ActQuant::kStem), jit::param_values(kernels::ActQuant::Params{})});
   for (const auto& params : kernels::MemoryRead::space({}, limits).candidates())
@@ -117,8 +119,10 @@ class Run {
     std::vector<Item> screen;
     for (std::size_t cell = 0; cell < cells_.size(); ++cell) {
       if (!is_wanted(cells_[cell], settings_.only)) continue;
-      for (std::size_t i = 0; i < candidates_[cell].size(); ++i)
-        screen.push_back({cell, i});
+      for (std::size_t i = 0; i < candidates_[cell].size(); ++i) {
+        if (candidates_[cell][i].brief().starts_with(settings_.candidate))
+          screen.push_back({cell, i});
+      }
     }
     measure_items(screen, "screen");
     fmt::print(stderr, "kernel_bench: screened {} candidates after {} s\n", screen.size(),
@@ -305,6 +309,8 @@ int main(int argc, char** argv) try {
   compile_command->add_option("--jobs", settings.jobs, "compilations side by side");
   compile_command->add_option("--index", settings.index, "compile this one variant only");
   compile_command->add_option("--nvrtc", settings.nvrtc, "folders of NVRTC");
+  for (auto* command : {compile_command, run_command})
+    command->add_option("--candidate", settings.candidate, "those whose short name begins so");
   run_command->add_option("--seconds", settings.seconds, "stop after this long");
   for (auto* command : {compile_command, run_command, table_command})
     command->add_option("--only", settings.only, "linears or cells, as wq_b,wo_b:64")
