@@ -255,6 +255,7 @@ __forceinline__ int warp_token(int warp) {
   return (TOKENS == 128 ? warp : warp % 4) * 16;
 }
 
+// @param lane  from 2 on: does nothing
 __forceinline__ void free_stage(u32 shared, int stage, int lane) {
   __syncwarp();
   if constexpr (MULTICAST) {
@@ -281,7 +282,7 @@ __forceinline__ void scale_tile(Sums& sums, Sums& part, u32 shared, const Cursor
   free_stage(shared, at.ring.stage, lane);
 }
 
-// Tokens as M: a tile whose data has arrived. Its scales are in registers, so that its stage is
+// Tokens as M: a tile that is there. Its scales are in registers, so that its stage is
 // free as soon as it is multiplied.
 struct Tile {
   Operands operands;
@@ -291,7 +292,6 @@ struct Tile {
 // @param my_scales  shared address of the lane's first token's scale in tile 0
 __forceinline__ Tile next_tile(u32 shared, const Cursor& at, float weight_scale, u32 my_scales,
                                int group) {
-  wait_for_tile(shared, at);
   const u32 scales = my_scales + at.x_tile() * (TOKENS * 4);
   const float first = ptx::load_shared_float(scales);
   const float second = ptx::load_shared_float(scales + 8 * 4);
@@ -361,8 +361,12 @@ struct WeightScales {
     const auto from = linear::strip_at<Work::K_TILES>(args, min(strip, work.strips - 1));
     upcoming.load(from.scale + work.k_begin, work.tiles, lane);
   }
-  __forceinline__ WeightScales(const Fp8LinearArgs& args, const Work& work, int lane) {
+  __forceinline__ WeightScales(const Fp8LinearArgs& args, const Work& work, int lane, bool dry) {
     load(args, work, work.first_strip, lane);
+    if (dry) {  // the first strip is the next one
+      current.clear();
+      return;
+    }
     current = upcoming;
     if constexpr (!CLUSTERED) load(args, work, work.first_strip + work.step, lane);
   }
@@ -379,7 +383,7 @@ __forceinline__ void multiply_few(const Fp8LinearArgs& args, const Work& work, u
 #pragma unroll
   for (int d = 0; d < DEPTH; ++d)
     clear(part[d]);
-  WeightScales scales(args, work, lane);
+  WeightScales scales(args, work, lane, false);
   if (MULTICAST) barrier::wait_cluster();  // the sibling's barriers are set up
 
   Cursor started(work), finished(work);
@@ -427,7 +431,10 @@ __forceinline__ void multiply_many(const Fp8LinearArgs& args, const Work& work, 
   Sums sums, part[2];
   clear(part[0]);
   clear(part[1]);
-  WeightScales scales(args, work, lane);
+  // While the first copies are on their way, two tiles are gone through dry: that fetches the
+  // loop's instructions, which come as slowly as the data. Whatever is multiplied is thrown away.
+  bool dry = WARM_UP;
+  WeightScales scales(args, work, lane, dry);
   if (MULTICAST) barrier::wait_cluster();  // the sibling's barriers are set up
 
   Cursor at(work);
@@ -435,7 +442,8 @@ __forceinline__ void multiply_many(const Fp8LinearArgs& args, const Work& work, 
   // in uniform registers, which the mma takes.
   const int group = __shfl_sync(0xffffffffu, warp / 4, 0);
   const u32 my_scales = shared + INPUT_SCALES + (warp_token(warp) + lane / 4) * 4;
-  const auto next = [&] {
+  const auto next = [&](bool arrives) {
+    if (arrives) wait_for_tile(shared, at);
     return next_tile(shared, at, scales.current.at(at.k), my_scales, group);
   };
   // Waits for the tile in flight and puts another in its place.
@@ -445,32 +453,36 @@ __forceinline__ void multiply_many(const Fp8LinearArgs& args, const Work& work, 
     start_products(started, tile.operands);
   };
   const auto finish = [&](const Sums& done, const Tile& tile) {
-    free_stage(shared, tile.stage, lane);
+    free_stage(shared, tile.stage, dry ? 31 : lane);
     add_scaled(sums, done, tile);
   };
-  Tile tile = next(), other;
+  Tile tile = next(!dry), other;
   start_products(part[0], tile.operands);
-  for (int index = work.first_strip; index < work.strips; index += work.step) {
+  int index = work.first_strip - (dry ? work.step : 0);
+  while (true) {
     const bool last = index + work.step >= work.strips;
+    const int tiles = dry ? 2 : work.tiles;
     clear(sums);
 #pragma unroll 1
-    for (int done = 0; done < work.tiles; done += 2) {
+    for (int done = 0; done < tiles; done += 2) {
       // Behind the last tile of an odd number, and of all, it is started once more, for nobody: a
       // branch around an mma would make the compiler wait for every one of them.
-      if (done + 1 < work.tiles) at.advance(work);
-      other = next();
+      if (done + 1 < tiles && !dry) at.advance(work);
+      other = next(!dry);
       exchange(part[0], part[1], other);
       finish(part[0], tile);
-      const bool ends = done + 2 >= work.tiles;
+      const bool ends = done + 2 >= tiles;
       if (ends) scales.current = scales.upcoming;
-      if (!ends || !last) at.advance(work);
-      tile = next();
+      if (!dry && (!ends || !last)) at.advance(work);
+      tile = next(true);
       exchange(part[1], part[0], tile);
-      if (done + 1 < work.tiles) finish(part[1], other);
+      if (done + 1 < tiles) finish(part[1], other);
     }
-    finish_strip(args, work, sums, index, shared, warp, lane);
-    if constexpr (CLUSTERED) break;  // has one strip
-    scales.load(args, work, index + 2 * work.step, lane);
+    if (!dry) finish_strip(args, work, sums, index, shared, warp, lane);
+    if (last || (CLUSTERED && !dry)) break;  // a cluster has one strip
+    dry = false;
+    index += work.step;
+    if constexpr (!CLUSTERED) scales.load(args, work, index + work.step, lane);
   }
   wgmma::wait<0>();
 }

@@ -56,6 +56,7 @@ struct Fp8LinearSm90 {
         .axis(&Params::CLUSTERED, {false, true})
         .axis(&Params::MULTICAST, {false, true})
         .axis(&Params::X_RESIDENT, {false, true})
+        .axis(&Params::WARM_UP, {false, true})
         .keep_if("the input is quantised where it arrives as bf16",
                  [=](const Params& c) { return c.X_RESIDENT || !c.QUANTIZE; })
         .keep_if(
@@ -144,6 +145,8 @@ struct Fp8LinearSm90 {
                  })
         .keep_if("sharing weights pays",
                  [](const Params& c) { return !c.MULTICAST || c.TOKENS >= 32; })
+        .keep_if("a loop is warmed up by many tokens",
+                 [](const Params& c) { return !c.WARM_UP || is_many(c); })
         .keep_if("most of the card has work", [=](const Params& c) {
           return c == base || 5 * block_count(grid(problem, c, device)) > device.sm_count;
         });

@@ -101,6 +101,11 @@ struct TileScales {
       value[i] =
           i * 32 + lane < tiles ? fp8::ue8m0_value(ptx::load_byte(from + i * 32 + lane)) : 0.0f;
   }
+  __forceinline__ void clear() {
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i)
+      value[i] = 0.0f;
+  }
   // Called by whole warps.
   __forceinline__ float at(int k) const {
     float chosen = value[0];

@@ -99,11 +99,12 @@ int Candidate::param(const std::string& name) const {
 }
 
 std::string Candidate::brief() const {
-  return fmt::format("{} T{} S{} D{} K{}{}{}{}{}",
+  return fmt::format("{} T{} S{} D{} K{}{}{}{}{}{}",
                      variant.family == "fp8_linear_sm90" ? "sm90" : "mma", param("TOKENS"),
                      param("STAGES"), param("DEPTH"), param("SPLIT_K"),
                      param("CLUSTERED") != 0 ? "c" : "", param("MULTICAST") != 0 ? "m" : "",
-                     param("X_RESIDENT") != 0 ? " R" : "", param("FP8_MMA") != 0 ? " fp8" : "");
+                     param("WARM_UP") != 0 ? " W" : "", param("X_RESIDENT") != 0 ? " R" : "",
+                     param("FP8_MMA") != 0 ? " fp8" : "");
 }
 
 std::vector<Candidate> candidates(const Cell& cell, const cu::DeviceLimits& device) {
