@@ -355,7 +355,8 @@ __forceinline__ void clear(Sums& sums) {
 // The scales of a block's strips: of the one that is being started, and of the next, asked for
 // while this one is multiplied.
 struct WeightScales {
-  linear::TileScales<Work::MOST_TILES> current, upcoming;
+  linear::TileScales<Work::MOST_TILES> current;
+  linear::TileScaleBytes<Work::MOST_TILES> upcoming;
 
   __forceinline__ void load(const Fp8LinearArgs& args, const Work& work, int strip, int lane) {
     const auto from = linear::strip_at<Work::K_TILES>(args, min(strip, work.strips - 1));
@@ -367,11 +368,12 @@ struct WeightScales {
       current.clear();
       return;
     }
-    current = upcoming;
+    const auto first = upcoming;
     if constexpr (!CLUSTERED) load(args, work, work.first_strip + work.step, lane);
+    current.take(first);
   }
   __forceinline__ void next(const Fp8LinearArgs& args, const Work& work, int strip, int lane) {
-    current = upcoming;
+    current.take(upcoming);
     load(args, work, strip, lane);
   }
 };
@@ -472,7 +474,7 @@ __forceinline__ void multiply_many(const Fp8LinearArgs& args, const Work& work, 
       exchange(part[0], part[1], other);
       finish(part[0], tile);
       const bool ends = done + 2 >= tiles;
-      if (ends) scales.current = scales.upcoming;
+      if (ends) scales.current.take(scales.upcoming);
       if (!dry && (!ends || !last)) at.advance(work);
       tile = next(true);
       exchange(part[1], part[0], tile);
