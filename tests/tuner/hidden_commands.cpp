@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "runtime/base/subprocess.hpp"
+#include "tests/tuner/answering_child.hpp"
 #include "tests/tuner/fake_bench.hpp"
 #include "tests/tuner/tuning_fixture.hpp"
 #include "tuner/trial_worker.hpp"
@@ -53,6 +54,7 @@ int ingot_test_hidden_command(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 2, argv + argc);
   if (command == "write-records") return write_records(arguments[0], std::stoi(arguments[1]));
   if (command == "tune") return tune_made_up(arguments[0], std::stoi(arguments[1]));
+  if (command == "answer") return test::answering_child();
   if (command == "fake-trials") {
     test::FakeRunner runner;
     return serve_trials(Subprocess::kChildChannel, runner);

@@ -65,6 +65,24 @@ inline u32 transpose_matrix(u32 fragment) {
       nullptr);
   return result;
 }
+inline float2 load_shared(u32 from) {
+  float2 value;
+  std::memcpy(&value, test::emulator::shared_pointer(from), sizeof value);
+  return value;
+}
+inline float load_shared_float(u32 from) {
+  float value;
+  std::memcpy(&value, test::emulator::shared_pointer(from), sizeof value);
+  return value;
+}
+inline uint4 load_shared_words(u32 from) {
+  uint4 value;
+  std::memcpy(&value, test::emulator::shared_pointer(from), sizeof value);
+  return value;
+}
+inline void store_shared(u32 to, uint4 value) {
+  std::memcpy(test::emulator::shared_pointer(to), &value, sizeof value);
+}
 inline void sync_threads(int id, int threads) {
   test::emulator::sync_block(id, threads, true);
 }
@@ -106,6 +124,9 @@ inline uint4 load_relaxed(const void* from) {
 inline uint2 load_relaxed_pair(const void* from) {
   test::emulator::yield();
   return load_aligned<uint2>(from);
+}
+inline u32 load_byte(const void* from) {
+  return *static_cast<const u8*>(from);
 }
 inline int load_int(const int* from) {
   return load_aligned<int>(from);
