@@ -1,11 +1,10 @@
 #pragma once
 
 #include <chrono>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "runtime/base/subprocess.hpp"
+#include "tuner/child_process.hpp"
 #include "tuner/trial.hpp"
 #include "tuner/trial_worker.hpp"
 
@@ -22,32 +21,23 @@ class ChildBench : public Bench {
     /// One verification or one sample: both are far below a second where nothing hangs.
     std::chrono::milliseconds trial_timeout = std::chrono::seconds(20);
   };
-  struct Stats {
-    int started = 0;  ///< children
-    int faults = 0;
-    int hangs = 0;
-  };
-
-  explicit ChildBench(Options options) : options_(std::move(options)) {}
+  explicit ChildBench(Options options);
 
   Trial enter(const TuningRequest& request, const TrialKernel& reference) override;
   Trial verify(const TrialKernel& kernel) override;
   Trial measure(const TrialKernel& kernel) override;
 
-  const Stats& stats() const { return stats_; }
+  int children_started() const { return process_.started(); }
 
  private:
   /// A job to a child that has entered the request.
   Trial run(TrialJob::What what, const TrialKernel& kernel);
   /// One job to the child that is there, or to a new one.
   Trial ask(const TrialJob& job, std::chrono::milliseconds timeout);
-  /// The child is gone: why.
-  Trial ended();
 
   const Options options_;
-  std::optional<Subprocess> child_;
+  ChildProcess process_;
   TrialJob entered_;
-  Stats stats_;
 };
 
 }  // namespace ingot

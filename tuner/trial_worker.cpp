@@ -2,10 +2,9 @@
 
 #include <bit>
 #include <cstdint>
-#include <exception>
 
 #include "runtime/base/byte_stream.hpp"
-#include "runtime/base/subprocess.hpp"
+#include "tuner/child_process.hpp"
 
 namespace ingot {
 namespace {
@@ -102,45 +101,32 @@ Result<TrialJob> decode_trial_job(const std::string& frame) {
   return job;
 }
 
-std::string encode_trial_reply(const TrialReply& reply) {
+std::string encode_trial(const Trial& trial) {
   ByteWriter out;
-  out.u64(static_cast<std::uint64_t>(reply.trial.end));
-  out.text(reply.trial.reason);
-  out.u64(std::bit_cast<std::uint64_t>(reply.trial.time_us));
-  out.u64(reply.ends ? 1 : 0);
+  out.u64(static_cast<std::uint64_t>(trial.end));
+  out.text(trial.reason);
+  out.u64(std::bit_cast<std::uint64_t>(trial.time_us));
   return out.take();
 }
 
-Result<TrialReply> decode_trial_reply(const std::string& frame) {
+Result<Trial> decode_trial(const std::string& frame) {
   ByteReader in(frame);
-  TrialReply reply;
+  Trial trial;
   const std::uint64_t end = in.u64();
-  reply.trial.end = static_cast<Trial::End>(end);
-  reply.trial.reason = in.text();
-  reply.trial.time_us = std::bit_cast<double>(in.u64());
-  reply.ends = in.u64() == 1;
+  trial.end = static_cast<Trial::End>(end);
+  trial.reason = in.text();
+  trial.time_us = std::bit_cast<double>(in.u64());
   if (!in.done() || end > static_cast<std::uint64_t>(Trial::End::lost)) {
-    return fail(ErrorCode::corrupt, "a trial reply's frame is malformed");
+    return fail(ErrorCode::corrupt, "a trial's answer is malformed");
   }
-  return reply;
+  return trial;
 }
 
 int serve_trials(int channel, TrialRunner& runner) {
   Verifier verifier(runner);
-  std::string frame;
-  while (read_frame(channel, frame) == FrameStatus::ok) {
-    const auto job = decode_trial_job(frame);
-    if (!job) return 2;
-    TrialReply reply;
-    try {
-      reply.trial = answer(*job, runner, verifier);
-    } catch (const std::exception& error) {
-      reply = {.trial = {.end = Trial::End::faulted, .reason = error.what()}, .ends = true};
-    }
-    if (!write_frame(channel, encode_trial_reply(reply))) return 1;
-    if (reply.ends) return 0;
-  }
-  return 0;
+  return answer_questions(channel, [&](const std::string& question) {
+    return encode_trial(answer(value_or_throw(decode_trial_job(question)), runner, verifier));
+  });
 }
 
 }  // namespace ingot

@@ -18,20 +18,14 @@ struct TrialJob {
   TrialKernel kernel = {};                 ///< the reference, or the candidate
 };
 
-/// Answers jobs on `channel` with `runner` until the other side closes, or until the runner throws:
-/// then the card's context is gone, and the process answers that and ends. Returns the exit status.
+/// Answers jobs on `channel` with `runner` until the other side closes. What the runner throws ends
+/// the process: the card's context is gone. Returns the exit status.
 int serve_trials(int channel, TrialRunner& runner);
-
-/// What it answers. `ends`: the process takes no further job.
-struct TrialReply {
-  Trial trial;
-  bool ends = false;
-};
 
 // The frames between. Decoding fails (corrupt) on anything that encoding does not write.
 std::string encode_trial_job(const TrialJob& job);
 [[nodiscard]] Result<TrialJob> decode_trial_job(const std::string& frame);
-std::string encode_trial_reply(const TrialReply& reply);
-[[nodiscard]] Result<TrialReply> decode_trial_reply(const std::string& frame);
+std::string encode_trial(const Trial& trial);
+[[nodiscard]] Result<Trial> decode_trial(const std::string& frame);
 
 }  // namespace ingot

@@ -35,7 +35,7 @@ TEST_CASE("a child verifies and measures candidates", "[cpu][tuner]") {
   const Trial refused = bench.verify(mma(8));
   CHECK(refused.end == Trial::End::refused);
   CHECK(refused.reason == "too many resources requested for launch");
-  CHECK(bench.stats().started == 1);
+  CHECK(bench.children_started() == 1);
   // A request that the runner does not know.
   CHECK(bench.enter(tuning_request(2000), mma(64)).reason == "no inputs for this problem");
 }
@@ -45,22 +45,20 @@ TEST_CASE("a candidate that hangs or faults costs only its child", "[cpu][tuner]
   REQUIRE(bench.enter(tuning_request(), mma(64)).is_good());
   const Trial hung = bench.verify(mma(32));
   CHECK(hung.end == Trial::End::hung);
-  CHECK(hung.reason == "it did not end within 0.3 s");
+  CHECK(hung.reason == "hangs: no answer for 0.3 s");
   CHECK(bench.measure(mma(64)).time_us == 10);  // in a new child, which has the request
 
   const Trial faulted = bench.measure(mma(128));
   CHECK(faulted.end == Trial::End::faulted);
-  CHECK_THAT(faulted.reason, Catch::StartsWith("the measuring process ended: signal 11") &&
-                                 Catch::EndsWith("it said: free(): invalid pointer"));
+  CHECK_THAT(faulted.reason,
+             Catch::StartsWith("signal 11") && Catch::EndsWith("): free(): invalid pointer"));
   CHECK(bench.measure(mma(64)).is_good());
 
   const Trial lost_context = bench.verify(mma(4));
   CHECK(lost_context.end == Trial::End::faulted);
-  CHECK(lost_context.reason == "cuStreamSynchronize: an illegal memory access");
+  CHECK(lost_context.reason == "exit status 3: cuStreamSynchronize: an illegal memory access");
   CHECK(bench.measure(mma(64)).is_good());
-  CHECK(bench.stats().started == 4);
-  CHECK(bench.stats().faults == 2);
-  CHECK(bench.stats().hangs == 1);
+  CHECK(bench.children_started() == 4);
 }
 
 TEST_CASE("a child that is killed from outside blames nobody", "[cpu][tuner]") {
@@ -69,7 +67,7 @@ TEST_CASE("a child that is killed from outside blames nobody", "[cpu][tuner]") {
   const Trial lost = bench.verify(mma(256));
   CHECK(lost.end == Trial::End::lost);
   CHECK_FALSE(lost.bars());
-  CHECK(bench.stats().started == 2);  // it was tried twice
+  CHECK(bench.children_started() == 2);  // it was tried twice
   ChildBench absent({.worker_command = {"/absent/program"}});
   CHECK(absent.enter(tuning_request(), mma(64)).end == Trial::End::lost);
 }
@@ -93,16 +91,16 @@ TEST_CASE("frames between a bench and its child are read back, others refused", 
   CHECK(read->problem == job.problem);
   CHECK(read->kernel.variant == job.kernel.variant);
   CHECK(read->kernel.cubin == job.kernel.cubin);
-  const std::string reply = encode_trial_reply({{Trial::End::hung, "why", 2.5}, true});
-  REQUIRE(decode_trial_reply(reply));
-  CHECK(decode_trial_reply(reply)->trial.end == Trial::End::hung);
-  CHECK(decode_trial_reply(reply)->trial.reason == "why");
-  CHECK(decode_trial_reply(reply)->trial.time_us == 2.5);
-  CHECK(decode_trial_reply(reply)->ends);
+  const std::string reply = encode_trial({Trial::End::hung, "why", 2.5});
+  const auto trial = decode_trial(reply);
+  REQUIRE(trial);
+  CHECK(trial->end == Trial::End::hung);
+  CHECK(trial->reason == "why");
+  CHECK(trial->time_us == 2.5);
   for (std::size_t cut = 0; cut < frame.size(); ++cut)
     REQUIRE_FALSE(decode_trial_job(frame.substr(0, cut)));
   for (std::size_t cut = 0; cut < reply.size(); ++cut)
-    REQUIRE_FALSE(decode_trial_reply(reply.substr(0, cut)));
+    REQUIRE_FALSE(decode_trial(reply.substr(0, cut)));
   CHECK_FALSE(decode_trial_job("\x7" + frame.substr(1)));
-  CHECK_FALSE(decode_trial_reply("\x7" + reply.substr(1)));
+  CHECK_FALSE(decode_trial("\x7" + reply.substr(1)));
 }

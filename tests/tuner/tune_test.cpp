@@ -194,9 +194,8 @@ TEST_CASE("tuner: hanging, faulting and wrong candidates in a real child process
              Catch::StartsWith("edge case \"empty row\": lse[2]"));
   for (const int tile : {16, 32, 128})
     CHECK(find(record, "mma", tile).standing == Standing::barred);
-  CHECK(bench.stats().hangs == 1);
-  CHECK(bench.stats().faults == 1);
-  CHECK(lines_in(made.said) == 4);  // three bars and the request that cannot be tuned
+  CHECK(bench.children_started() == 3);  // after the one that hung and the one that faulted
+  CHECK(lines_in(made.said) == 4);       // three bars and the request that cannot be tuned
 }
 
 TEST_CASE("tuner: a tie is broken by the space's order and listed", "[cpu][tuner]") {
