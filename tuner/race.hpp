@@ -12,7 +12,6 @@
 
 namespace ingot {
 
-/// The tuning of one request on one rank: compile, verify, measure. No decision, no records.
 struct RaceSetup {
   const TuningRequest& request;
   std::string arch;
@@ -28,7 +27,9 @@ struct Race {
   std::vector<std::vector<double>> samples_us;  ///< by candidate
 };
 
-/// Candidates that are to blame for their failure are barred in `kernels` and warned of.
+/// The tuning of one request on one rank: compiles its candidates, verifies and measures them.
+/// Decides nothing and keeps no records. Candidates that are to blame for their failure are barred
+/// in `kernels` and warned of.
 Race run_race(const RaceSetup& setup, jit::KernelStore& kernels, Bench& bench);
 
 }  // namespace ingot
