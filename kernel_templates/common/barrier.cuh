@@ -91,6 +91,24 @@ __forceinline__ void copy_bulk_multicast(u32 to, const void* from, u32 bytes, u3
       : "memory");
 }
 
+// Bulk stores, of the thread that asks for them: 16-byte aligned, a multiple of 16 bytes. What
+// ordinary stores wrote to shared memory is theirs after publish_to_async_proxy.
+__forceinline__ void store_bulk(void* to, u32 from, u32 bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from),
+               "r"(bytes)
+               : "memory");
+}
+__forceinline__ void commit_stores() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+// Until the thread's stores have read shared memory, or have been done.
+__forceinline__ void wait_stores_read() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+__forceinline__ void wait_stores() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
 // Arrives at the barrier at the same address in another block of the cluster. Orders nothing but
 // this thread's earlier reads: who arrives here has only read. (With release at cluster scope the
 // compiler puts a fence of the whole GPU in front, about a microsecond.)
