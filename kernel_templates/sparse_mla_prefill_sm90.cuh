@@ -154,6 +154,13 @@ struct Math {
     if (lane == 0) barrier::arrive(ptx::shared_address(&at));
   }
 
+  __forceinline__ void clear() {
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+#pragma unroll
+      for (int e = 0; e < TILE_HEADS / 2; ++e)
+        o[i][e] = 0.0f;
+  }
   // Q from [heads][512] bf16 to blocks of f16. The 16 dimensions of an FP8 k-step are permuted so
   // that a lane's share of K is one 32-bit word of codes. Eight lanes take a diagonal of an 8 x 8
   // block of (head, 8 dimensions), so neither reads nor writes meet in a bank.
@@ -192,36 +199,51 @@ struct Math {
     sync_math();
   }
 
-  // A fragments of K for half-slab `i` of this warpgroup's eight, relative to the keys' units: 2
-  // k-steps.
-  __forceinline__ void convert_keys(u32 (&x)[2][4], int i, int stage) const {
+  // K of half-slab `i` of this warpgroup's eight, as it lies in shared memory, and its scales.
+  struct RawKeys {
+    u32 words[2][4];  // the second half: rope dimensions, twice as wide
+    u32 low_scale, high_scale;
+  };
+  __forceinline__ void load_keys(RawKeys& raw, int i, int stage) const {
     const int slab = group * 4 + i / 2, key = warp_in_group * 16 + row;  // and key + 8
-    const u32 rows = ptx::shared_address(&shared.rows[stage][warp_in_group * 16][0]) + slab * 64;
+    const u32 from = ptx::shared_address(&shared.rows[stage][warp_in_group * 16 + lane % 16][0]) +
+                     lane / 16 * 16 + slab * 64;
     if (i < 6 || group == 0) {
-      u32 r[4];
-      ptx::load_matrices(r, rows + lane % 16 * MLA_SMEM_ROW_BYTES + lane / 16 * 16 + i % 2 * 32);
-      const u32 low_scale = shared.factors[stage][slab][key] * 0x10001u;
-      const u32 high_scale = shared.factors[stage][slab][key + 8] * 0x10001u;
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        x[j][0] = multiply_f16(fp8::to_f16(r[2 * j]), low_scale);
-        x[j][1] = multiply_f16(fp8::to_f16(r[2 * j + 1]), high_scale);
-        x[j][2] = multiply_f16(fp8::high_to_f16(r[2 * j]), low_scale);
-        x[j][3] = multiply_f16(fp8::high_to_f16(r[2 * j + 1]), high_scale);
+      ptx::load_matrices(raw.words[0], from + i % 2 * 32);
+      if (i % 2 == 0) {
+        raw.low_scale = shared.factors[stage][slab][key] * 0x10001u;
+        raw.high_scale = shared.factors[stage][slab][key + 8] * 0x10001u;
       }
     } else {
-      const float low_scale = shared.inverses[stage][key];
-      const float high_scale = shared.inverses[stage][key + 8];
+      ptx::load_matrices(raw.words[0], from + i % 2 * 64);
+      ptx::load_matrices(raw.words[1], from + i % 2 * 64 + 32);
+      if (i % 2 == 0) {
+        raw.low_scale = __float_as_uint(shared.inverses[stage][key]);
+        raw.high_scale = __float_as_uint(shared.inverses[stage][key + 8]);
+      }
+    }
+  }
+  // Its A fragments, relative to the keys' units: 2 k-steps.
+  __forceinline__ void convert_keys(u32 (&x)[2][4], const RawKeys& raw, int i) const {
+    if (i < 6 || group == 0) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        u32 r[4];
-        ptx::load_matrices(
-            r, rows + lane % 16 * MLA_SMEM_ROW_BYTES + lane / 16 * 16 + (i % 2 * 2 + j) * 32);
-        x[j][0] = scaled_f16(r[0], low_scale, low_scale);
-        x[j][1] = scaled_f16(r[1], high_scale, high_scale);
-        x[j][2] = scaled_f16(r[2], low_scale, low_scale);
-        x[j][3] = scaled_f16(r[3], high_scale, high_scale);
+        const u32 low = raw.words[0][2 * j], high = raw.words[0][2 * j + 1];
+        x[j][0] = multiply_f16(fp8::to_f16(low), raw.low_scale);
+        x[j][1] = multiply_f16(fp8::to_f16(high), raw.high_scale);
+        x[j][2] = multiply_f16(fp8::high_to_f16(low), raw.low_scale);
+        x[j][3] = multiply_f16(fp8::high_to_f16(high), raw.high_scale);
       }
+    } else {
+      const float low_scale = __uint_as_float(raw.low_scale);
+      const float high_scale = __uint_as_float(raw.high_scale);
+#pragma unroll
+      for (int j = 0; j < 2; ++j)
+#pragma unroll
+        for (int k = 0; k < 2; ++k) {
+          x[j][2 * k] = scaled_f16(raw.words[j][2 * k], low_scale, low_scale);
+          x[j][2 * k + 1] = scaled_f16(raw.words[j][2 * k + 1], high_scale, high_scale);
+        }
     }
   }
   // Partial S^T of a tile, relative to the keys' units, to the softmax. Conversion of the next 32
@@ -231,7 +253,10 @@ struct Math {
     barrier::wait(ptx::shared_address(&shared.tables_full[at.stage]), at.round);
     float s[TILE_HEADS / 2];
     u32 a[2][2][4];
-    convert_keys(a[0], 0, at.stage);
+    RawKeys raw;
+    load_keys(raw, 0, at.stage);
+    convert_keys(a[0], raw, 0);
+    load_keys(raw, 1, at.stage);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       wgmma_f16::fence();
@@ -242,7 +267,8 @@ struct Math {
       wgmma_f16::commit();
       if (i == 7) break;
       if (i > 0) wgmma_f16::wait<1>();
-      convert_keys(a[(i + 1) % 2], i + 1, at.stage);
+      convert_keys(a[(i + 1) % 2], raw, i + 1);
+      if (i < 6) load_keys(raw, i + 2, at.stage);
     }
     wgmma_f16::wait<0>();
     wgmma_f16::hold(s);
@@ -280,64 +306,81 @@ struct Math {
   __forceinline__ bool is_rope() const {
     return warp == 7;
   }
+  // V of 16 dimensions of this warp's slab as it lies in shared memory: 64 keys; of rope dimensions
+  // 32, the others come when they are converted.
+  using RawValues = u32[2][4];
+  __forceinline__ u32 values_at(int i, int stage) const {
+    const u32 rows = ptx::shared_address(&shared.rows[stage][0][0]) + warp * 64;
+    return is_rope()
+               ? rows + i * 32 + lane / 8 % 2 * 16 + (lane % 8 + lane / 16 * 8) * MLA_SMEM_ROW_BYTES
+               : rows + i * 16 + lane * MLA_SMEM_ROW_BYTES;
+  }
+  __forceinline__ void load_values(RawValues& raw, int i, int stage) const {
+    const u32 from = values_at(i, stage);
+    const u32 next = (is_rope() ? 16 : 32) * MLA_SMEM_ROW_BYTES;
+    ptx::load_matrices_transposed(raw[0], from);
+    ptx::load_matrices_transposed(raw[1], from + next);
+  }
+  // Scales of this warp's slab, for pairs of this lane's keys.
+  __forceinline__ void load_scales(u32 (&scales)[8], int stage) const {
+    if (is_rope()) return;
+    const u16* const from = &shared.factors[stage][warp][2 * column];
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      scales[i] = *reinterpret_cast<const u32*>(from + i * 8);
+  }
   // A fragments of V^T for 16 dimensions of each warp's slab: 4 k-steps of 16 keys. The bytes of
   // two keys that a transposed load brings together belong to dimensions 2 * row and 2 * row + 1,
   // which are taken as rows row and row + 8 of A; rope dimensions lie in order.
-  __forceinline__ void convert_values(u32 (&x)[4][4], int i, int stage) const {
-    const u32 rows = ptx::shared_address(&shared.rows[stage][0][0]) + warp * 64;
+  __forceinline__ void convert_values(u32 (&x)[4][4], RawValues& raw, const u32 (&scales)[8], int i,
+                                      int stage) const {
     if (!is_rope()) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        u32 r[4];
-        ptx::load_matrices_transposed(r, rows + (half * 32 + lane) * MLA_SMEM_ROW_BYTES + i * 16);
+      for (int step = 0; step < 4; ++step)
 #pragma unroll
         for (int y = 0; y < 2; ++y) {
-          const u16* factor = &shared.factors[stage][warp][half * 32 + y * 16 + 2 * column];
-          const u32 low_scale = *reinterpret_cast<const u32*>(factor);
-          const u32 high_scale = *reinterpret_cast<const u32*>(factor + 8);
-          const u32 low = __byte_perm(r[2 * y], 0, 0x3120);
-          const u32 high = __byte_perm(r[2 * y + 1], 0, 0x3120);
-          x[half * 2 + y][0] = multiply_f16(fp8::to_f16(low), low_scale);
-          x[half * 2 + y][1] = multiply_f16(fp8::high_to_f16(low), low_scale);
-          x[half * 2 + y][2] = multiply_f16(fp8::to_f16(high), high_scale);
-          x[half * 2 + y][3] = multiply_f16(fp8::high_to_f16(high), high_scale);
+          const u32 word = __byte_perm(raw[step / 2][step % 2 * 2 + y], 0, 0x3120);
+          x[step][2 * y] = multiply_f16(fp8::to_f16(word), scales[2 * step + y]);
+          x[step][2 * y + 1] = multiply_f16(fp8::high_to_f16(word), scales[2 * step + y]);
         }
-      }
     } else {
 #pragma unroll
       for (int step = 0; step < 4; ++step) {
-        u32 r[4];
-        ptx::load_matrices_transposed(
-            r, rows + (step * 16 + lane % 8 + lane / 16 * 8) * MLA_SMEM_ROW_BYTES + i * 32 +
-                   lane / 8 % 2 * 16);
+        if (step >= 2)
+          ptx::load_matrices_transposed(raw[step % 2],
+                                        values_at(i, stage) + step * 16 * MLA_SMEM_ROW_BYTES);
 #pragma unroll
         for (int y = 0; y < 2; ++y) {  // keys 2 * column, + 1 and 8 more
           const float2 inverse = *reinterpret_cast<const float2*>(
               &shared.inverses[stage][step * 16 + y * 8 + 2 * column]);
-          x[step][2 * y] = scaled_f16(r[2 * y], inverse.x, inverse.y);
-          x[step][2 * y + 1] = scaled_f16(r[2 * y + 1], inverse.x, inverse.y);
+          x[step][2 * y] = scaled_f16(raw[step % 2][2 * y], inverse.x, inverse.y);
+          x[step][2 * y + 1] = scaled_f16(raw[step % 2][2 * y + 1], inverse.x, inverse.y);
         }
       }
     }
   }
-  // O^T += V^T P^T of one tile, for this warpgroup's 256 dimensions; the first tile's overwrites O.
-  __forceinline__ void multiply_values(const Place& at, bool first) {
-    u32 a[2][4][4];
-    convert_values(a[0], 0, at.stage);  // needs no P yet
+  // O^T += V^T P^T of one tile, for this warpgroup's 256 dimensions.
+  __forceinline__ void multiply_values(const Place& at) {
+    u32 a[2][4][4], scales[8];
+    RawValues raw;
+    load_scales(scales, at.stage);
+    load_values(raw, 0, at.stage);
+    convert_values(a[0], raw, scales, 0, at.stage);  // needs no P yet
+    load_values(raw, 1, at.stage);
     barrier::wait(ptx::shared_address(&shared.p_full), at.turn);
-    if (!first) rescale();
+    rescale();
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       wgmma_f16::fence();
 #pragma unroll
       for (int step = 0; step < 4; ++step)
         wgmma_f16::multiply<TILE_HEADS>(o[i], a[i % 2][step],
-                                        wgmma_f16::advance(p_blocks, step * TILE_HEADS * 32),
-                                        step > 0 || !first);
+                                        wgmma_f16::advance(p_blocks, step * TILE_HEADS * 32), 1);
       wgmma_f16::commit();
       if (i == 3) break;
       if (i > 0) wgmma_f16::wait<1>();
-      convert_values(a[(i + 1) % 2], i + 1, at.stage);
+      convert_values(a[(i + 1) % 2], raw, scales, i + 1, at.stage);
+      if (i < 2) load_values(raw, i + 2, at.stage);
       if (i == 2) arrive(shared.empty[at.stage]);  // that was the last read of the tile
     }
     wgmma_f16::wait<0>();
@@ -347,8 +390,10 @@ struct Math {
     arrive(shared.p_empty);
   }
 
-  // The finished item to the output: 32 bytes of a head from eight lanes.
-  __forceinline__ void write(bf16* heads) const {
+  // Hands every pair of results to put(head, i, first, second): o of head n * 8 + 2 * column + odd,
+  // finished, of rows `row` and `row` + 8 of block i.
+  template <class Put>
+  __forceinline__ void for_each_result(bf16* heads, Put&& put) const {
     bf16* const to = heads + 2 * column * MLA_DIMS + warp * 64;
 #pragma unroll
     for (int n = 0; n < HEAD_TILES; ++n) {
@@ -357,24 +402,33 @@ struct Math {
       for (int odd = 0; odd < 2; ++odd) {
         const float f = odd == 0 ? factor.x : factor.y;
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float first = o[i][4 * n + odd] * f, second = o[i][4 * n + 2 + odd] * f;
-          bf16* const head = to + (n * 8 + odd) * MLA_DIMS + i * 16;
-          if (!is_rope()) {
-            *reinterpret_cast<u32*>(head + 2 * row) = pack_bf16(first, second);
-          } else {
-            // Dimensions row and row + 8: neighbours swap, so that each has a pair of neighbours.
-            const bool upper = (row & 1) != 0;
-            const float got = __shfl_xor_sync(0xffffffffu, upper ? first : second, 4);
-            u32 pair = upper ? pack_bf16(got, second) : pack_bf16(first, got);
-            const int dim = upper ? row + 7 : row;
-            if (INVERSE_ROPE)
-              pair = sparse_mla::turn_back(pair, shared.rotations[(i * 16 + dim) / 2]);
-            *reinterpret_cast<u32*>(head + dim) = pair;
-          }
-        }
+        for (int i = 0; i < 4; ++i)
+          put(to + (n * 8 + odd) * MLA_DIMS + i * 16, i, o[i][4 * n + odd] * f,
+              o[i][4 * n + 2 + odd] * f);
       }
     }
+  }
+  // The finished item to the output: 32 bytes of a head from eight lanes.
+  __forceinline__ void write(bf16* heads) const {
+    if (!is_rope()) {
+      for_each_result(heads, [&](bf16* to, int, float first, float second) {
+        *reinterpret_cast<u32*>(to + 2 * row) = pack_bf16(first, second);
+      });
+      return;
+    }
+    // Dimensions row and row + 8: neighbours swap, so that each has a pair of neighbours.
+    const bool upper = (row & 1) != 0;
+    const int dim = upper ? row + 7 : row;
+    float2 rotations[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      rotations[i] = shared.rotations[(i * 16 + dim) / 2];
+    for_each_result(heads, [&](bf16* to, int i, float first, float second) {
+      const float got = __shfl_xor_sync(0xffffffffu, upper ? first : second, 4);
+      u32 pair = upper ? pack_bf16(got, second) : pack_bf16(first, got);
+      if (INVERSE_ROPE) pair = sparse_mla::turn_back(pair, rotations[i]);
+      *reinterpret_cast<u32*>(to + dim) = pair;
+    });
   }
 };
 
@@ -391,6 +445,7 @@ __forceinline__ void run_math(SharedStorage& shared, const SparseMlaDecodeArgs& 
     barrier::wait(ptx::shared_address(&shared.q_full), q_parity);
     q_parity ^= 1;
     math.convert_q();
+    math.clear();
 #pragma unroll 1
     for (int step = 0; step <= tiles; ++step) {  // S of tile `step`, then PV of the one before
       if (step < tiles) {
@@ -399,7 +454,7 @@ __forceinline__ void run_math(SharedStorage& shared, const SparseMlaDecodeArgs& 
         ahead.advance();
       }
       if (step > 0) {
-        math.multiply_values(at, step == 1);
+        math.multiply_values(at);
         at.advance();
       }
     }

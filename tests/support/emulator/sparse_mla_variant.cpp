@@ -1,7 +1,7 @@
 // One variant of a sparse MLA decode family on the emulator. Compiled once per variant with
 //   VARIANT      its name
 //   FAMILY       0 sparse_mla_decode, 1 sparse_mla_decode_sm90, 2 sparse_mla_decode_simt,
-//                3 sparse_mla_prefill_sm90
+//                3 sparse_mla_prefill_sm90, 4 sparse_mla_prefill
 //   OVERRIDES    {"PARAM", value}, … for parameters that differ from the default
 // and with `kernels` and the kernel's name renamed, so that variants live side by side.
 #include <algorithm>
@@ -35,6 +35,8 @@ constexpr int value_of(std::string_view name, int value) {
 #include "sparse_mla_decode_sm90.params.def"
 #elif FAMILY == 3
 #include "sparse_mla_prefill_sm90.params.def"
+#elif FAMILY == 4
+#include "sparse_mla_prefill.params.def"
 #else
 #include "sparse_mla_decode_simt.params.def"
 #endif
@@ -46,6 +48,8 @@ constexpr int value_of(std::string_view name, int value) {
 #include "sparse_mla_decode_sm90.cuh"
 #elif FAMILY == 3
 #include "sparse_mla_prefill_sm90.cuh"
+#elif FAMILY == 4
+#include "sparse_mla_prefill.cuh"
 #else
 #include "sparse_mla_decode_simt.cuh"
 #endif
@@ -102,6 +106,8 @@ std::vector<std::uint16_t> run_variant(const SparseMlaVariant& variant, const Sp
   const Dim3 grid{static_cast<unsigned>(in.heads), static_cast<unsigned>(in.rows)};
 #elif FAMILY == 3
   const Dim3 grid{2};  // fewer than items, so that each block has several
+#elif FAMILY == 4
+  const Dim3 grid{static_cast<unsigned>(in.heads / TILE_HEADS), static_cast<unsigned>(in.rows)};
 #else
   const Dim3 grid{static_cast<unsigned>(NSPLIT), static_cast<unsigned>(in.heads / TILE_HEADS),
                   static_cast<unsigned>(in.rows)};
@@ -113,6 +119,8 @@ std::vector<std::uint16_t> run_variant(const SparseMlaVariant& variant, const Sp
   emulator::run(launch, [&] { kernels::sparse_mla_decode_sm90(args); });
 #elif FAMILY == 3
   emulator::run(launch, [&] { kernels::sparse_mla_prefill_sm90(args); });
+#elif FAMILY == 4
+  emulator::run(launch, [&] { kernels::sparse_mla_prefill(args); });
 #else
   emulator::run(launch, [&] { kernels::sparse_mla_decode_simt(args); });
 #endif
@@ -132,7 +140,7 @@ SparseMlaVariant VARIANT() {
   v.nsplit = NSPLIT;
   v.pieces = kPieces;
   v.threads = kernels::THREADS;
-#if FAMILY == 0
+#if FAMILY == 0 || FAMILY == 4
   v.smem_bytes = kernels::SMEM_BYTES;
 #elif FAMILY == 1
   v.smem_bytes =
