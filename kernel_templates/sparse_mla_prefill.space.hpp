@@ -46,9 +46,11 @@ struct SparseMlaPrefill {
     problem.apply_to(base);
     base.BULK_COPY = device.arch >= 90;
     base.PRODUCER_WARPS = 4;
-    // A key is converted once for all heads of a block.
+    // A key is converted once for all heads of a block. Compiled for sm_120, 32 heads need a
+    // register or two more than there are.
+    const int most_heads = device.arch < 110 ? 32 : 16;
     for (const int heads : {16, 32})
-      if (problem.heads % heads == 0) base.TILE_HEADS = heads;
+      if (problem.heads % heads == 0 && heads <= most_heads) base.TILE_HEADS = heads;
     const auto fits = [=](const Params& c) {
       return smem_bytes(c) <= device.smem_per_block_bytes &&
              c.BLOCKS_PER_SM * (smem_bytes(c) + 1024) <= device.smem_per_sm_bytes;
@@ -74,10 +76,10 @@ struct SparseMlaPrefill {
         .keep_if("shared memory fits", fits)
         .keep_if("two slabs per warp and two blocks go together",
                  [](const Params& c) { return c.SLABS_PER_WARP == c.BLOCKS_PER_SM; })
-        // Compiled for these, two blocks need some registers more than there are.
-        .keep_if("registers hold Q and O of two blocks",
+        .keep_if("registers hold Q and O",
                  [=](const Params& c) {
-                   return c.BLOCKS_PER_SM == 1 || (c.TILE_HEADS <= 16 && device.arch < 100);
+                   return c.TILE_HEADS <= most_heads &&
+                          (c.BLOCKS_PER_SM == 1 || (c.TILE_HEADS <= 16 && device.arch < 100));
                  })
         // From here on: legal, but cannot be the fastest.
         .keep_if("as many heads as there are, or half",
