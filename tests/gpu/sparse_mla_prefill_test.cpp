@@ -245,9 +245,11 @@ TEST_CASE("sparse MLA prefill on mma.sync agrees with the reference and with dec
   on_card<kernels::SparseMlaPrefill>(
       [](const Card& card) { check_family<kernels::SparseMlaPrefill>(card, problems(), 2); });
 }
-TEST_CASE("sparse MLA prefill works on many rows and on long lists", "[gpu][kernel]") {
+TEST_CASE("sparse MLA prefill on wgmma works on many rows and on long lists", "[gpu][kernel]") {
   on_card<kernels::SparseMlaPrefillSm90>(
       [](const Card& card) { check_sizes<kernels::SparseMlaPrefillSm90>(card); });
+}
+TEST_CASE("sparse MLA prefill on mma.sync works on many rows and on long lists", "[gpu][kernel]") {
   on_card<kernels::SparseMlaPrefill>(
       [](const Card& card) { check_sizes<kernels::SparseMlaPrefill>(card); });
 }
