@@ -80,30 +80,27 @@ void check_problem(const cu::Context& context, const cu::Stream& stream,
   }
 }
 
-SparseMlaDecodeProblem beside(SparseMlaDecodeProblem problem, int stride) {
-  problem.entry_stride = stride;
-  problem.scales_beside = true;
-  problem.window_page_bytes = problem.window_page_entries * stride;
-  problem.selected_page_bytes = problem.selected_page_entries * stride;
+// As FlashMLA has it: the scales of a page's entries behind the last of them.
+SparseMlaDecodeProblem planar(SparseMlaDecodeProblem problem) {
+  const auto page_bytes = [](int entries) { return (entries * 584 + 575) / 576 * 576; };
+  problem.entry_stride = 576;
+  problem.scales_beside = false;
+  problem.window_page_bytes = page_bytes(problem.window_page_entries);
+  problem.selected_page_bytes = page_bytes(problem.selected_page_entries);
   return problem;
 }
 
 std::vector<SparseMlaDecodeProblem> problems() {
-  return {{.rows = 3, .heads = 64, .selected_slots = 64},
-          beside({.rows = 2, .heads = 16, .selected_slots = 512}, 608),
+  return {planar({.rows = 3, .heads = 64, .selected_slots = 64}),
+          {.rows = 2, .heads = 16, .selected_slots = 512},
           // The page of 2 entries that contiguous keys come in.
-          {.rows = 5,
+          planar({.rows = 5, .heads = 8, .selected_slots = 72, .selected_page_entries = 2}),
+          {.rows = 130,
            .heads = 8,
-           .selected_slots = 72,
-           .selected_page_entries = 2,
-           .selected_page_bytes = 1728},
-          beside({.rows = 130,
-                  .heads = 8,
-                  .window_slots = 128,
-                  .selected_slots = 0,
-                  .has_sink = false,
-                  .inverse_rope = false},
-                 592)};
+           .window_slots = 128,
+           .selected_slots = 0,
+           .has_sink = false,
+           .inverse_rope = false}};
 }
 
 template <class Family>
@@ -178,8 +175,7 @@ void check_large_pool() {
       test::skip(std::string(Family::kStem) + " needs another card"))
     return;
   constexpr std::size_t kPages = 60'000;
-  const SparseMlaDecodeProblem problem =
-      beside({.rows = 2, .heads = 64, .selected_slots = 64}, 608);
+  const SparseMlaDecodeProblem problem{.rows = 2, .heads = 64, .selected_slots = 64};
   const std::size_t bytes = kPages * static_cast<std::size_t>(problem.window_page_bytes);
   REQUIRE(bytes > (std::size_t{1} << 31));
   if (context.free_bytes() < bytes + (std::size_t{1} << 30) &&

@@ -124,11 +124,12 @@ SparseMlaDecodeProblem beside(SparseMlaDecodeProblem problem, int stride) {
 
 /// The scales behind a page's entries, as FlashMLA lays them out.
 SparseMlaDecodeProblem behind(SparseMlaDecodeProblem problem, int selected_page_entries) {
+  const auto page_bytes = [](int entries) { return (entries * 584 + 575) / 576 * 576; };
   problem.entry_stride = 576;
   problem.scales_beside = false;
-  problem.window_page_bytes = test::KvLayout::planar(problem.window_page_entries).page_bytes;
+  problem.window_page_bytes = page_bytes(problem.window_page_entries);
   problem.selected_page_entries = selected_page_entries;
-  problem.selected_page_bytes = test::KvLayout::planar(selected_page_entries).page_bytes;
+  problem.selected_page_bytes = page_bytes(selected_page_entries);
   return problem;
 }
 

@@ -182,7 +182,7 @@ class PrefillBench {
     in.heads = kExactHeads;
     in.window_slots = kWindow;
     in.selected_slots = cell_.selected;
-    in.window_layout = in.selected_layout = test::KvLayout::planar(64);
+    in.window_layout = in.selected_layout = test::KvLayout{};
     const auto take = [&](int slots, const std::vector<int>& list, std::uint64_t seed,
                           std::vector<std::uint8_t>& pool, std::vector<int>& indices) {
       pool.resize(static_cast<std::size_t>((slots + 63) / 64 * in.window_layout.page_bytes));

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "common/kv_layout.cuh"
 #include "tests/support/emulator/cuda.hpp"
 #include "tests/support/emulator/sparse_mla_variants.hpp"
 
