@@ -14,12 +14,12 @@ struct SparseMlaDecodeProblem {
   int selected_slots = 512;
   bool has_sink = true;
   bool inverse_rope = true;
-  int window_page_entries = 64;
-  int window_page_bytes = 37440;
-  int selected_page_entries = 64;
-  int selected_page_bytes = 37440;
-  int entry_stride = 576;
-  bool scales_beside = false;
+  int window_page_entries = KV_PAGE_ENTRIES;
+  int window_page_bytes = KV_PAGE_BYTES;
+  int selected_page_entries = KV_PAGE_ENTRIES;
+  int selected_page_bytes = KV_PAGE_BYTES;
+  int entry_stride = KV_ENTRY_STRIDE;
+  bool scales_beside = KV_SCALES_BESIDE;
 
   int keys() const { return window_slots + selected_slots; }
   /// Keys of the longest of `pieces` pieces of a row (sparse_mla::piece_of on the device).

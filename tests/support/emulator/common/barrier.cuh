@@ -30,6 +30,7 @@ inline void publish_to_async_proxy() {}
 inline void copy_bulk(u32 to, const void* from, u32 bytes, u32 barrier) {
   test::emulator::copy_bulk(to, from, bytes, barrier);
 }
+inline void prefetch_bulk(const void*, u32) {}
 
 inline u64 evict_first_policy() {
   return 0;
