@@ -66,4 +66,7 @@ std::vector<TokenId> encode_prompt(const Tokenizer& tokenizer, const Prompt& pro
 [[nodiscard]] Result<std::vector<ChatMessage>> take_chat_messages(JsonValue document,
                                                                   std::string_view origin);
 
+/// The longest file of messages that is read: the longest context in the longest spelling of JSON.
+inline constexpr std::size_t kMaxMessagesBytes = std::size_t{16} << 20;
+
 }  // namespace ingot
