@@ -1,9 +1,8 @@
 // Input that the built program refuses, or fails on half-way: how much memory that takes, and that
 // nothing comes out which looks whole.
-#include <sys/stat.h>
-
 #include <catch2/catch.hpp>
-#include <nlohmann/json.hpp>
+#include <filesystem>
+#include <functional>
 
 #include "tests/support/run_program.hpp"
 #include "tests/support/sanitizer.hpp"
@@ -37,7 +36,140 @@ std::string repeat(std::string_view part, std::size_t bytes) {
   return text;
 }
 
+/// A copy of the tiny model that a test may damage.
+struct ModelCopy {
+  ModelCopy() { write_changed_tiny_model(path, "embed.weight", {}, 0); }
+  void replace(const char* file, std::string_view what, std::string_view with) const {
+    std::string text = read_file(path / file);
+    const auto at = text.find(what);
+    REQUIRE(at != std::string::npos);
+    write_file(path / file, text.replace(at, what.size(), with));
+  }
+
+  TempDir folder;
+  std::filesystem::path path = folder / "model";
+  std::filesystem::path shard = path / "model.safetensors";
+};
+
+struct Damage {
+  const char* name;
+  std::function<void(const ModelCopy&)> apply;
+  const char* file;  ///< that the message names
+  const char* word;
+};
+
+std::string length_bytes(std::uint64_t length) {
+  return {reinterpret_cast<const char*>(&length), sizeof(length)};
+}
+
 }  // namespace
+
+TEST_CASE("a damaged checkpoint is refused by every command, file and remedy named, within 100 MB",
+          "[cpu][cli]") {
+  const auto damage = GENERATE(values<Damage>({
+      {"cut by 1 byte",
+       [](const ModelCopy& m) {
+         std::filesystem::resize_file(m.shard, std::filesystem::file_size(m.shard) - 1);
+       },
+       "model.safetensors", "fetch the file again"},
+      {"cut by half",
+       [](const ModelCopy& m) {
+         std::filesystem::resize_file(m.shard, std::filesystem::file_size(m.shard) / 2);
+       },
+       "model.safetensors", "fetch the file again"},
+      {"empty", [](const ModelCopy& m) { write_file(m.shard, ""); }, "model.safetensors",
+       "fetch the file again"},
+      {"one byte too long",
+       [](const ModelCopy& m) { write_file(m.shard, read_file(m.shard) + "x"); },
+       "model.safetensors", "fetch the file again"},
+      {"header length 2^63",
+       [](const ModelCopy& m) {
+         write_file(m.shard, length_bytes(std::uint64_t{1} << 63) + read_file(m.shard).substr(8));
+       },
+       "model.safetensors", "9223372036854775808"},
+      {"header of 101 MB",
+       [](const ModelCopy& m) {
+         write_file(m.shard, length_bytes(101'000'000));
+         std::filesystem::resize_file(m.shard, 102'000'000);
+       },
+       "model.safetensors", "101000000"},
+      {"header of 99 MB of blanks",
+       [](const ModelCopy& m) {
+         write_file(m.shard, length_bytes(99'000'000) + "{" + repeat(" ", 98'999'998) + "}");
+       },
+       "model.safetensors", "fetch the file again"},
+      {"shard missing", [](const ModelCopy& m) { std::filesystem::remove(m.shard); }, "model",
+       "safetensors"},
+      {"no config", [](const ModelCopy& m) { std::filesystem::remove(m.path / "config.json"); },
+       "config.json", "config.json"},
+      {"a negative field",
+       [](const ModelCopy& m) {
+         m.replace("config.json", "\"hidden_size\": ", "\"hidden_size\": -");
+       },
+       "config.json", "correct it"},
+      {"10^18 in a field",
+       [](const ModelCopy& m) {
+         m.replace("config.json", "\"vocab_size\": ", "\"vocab_size\": 1000000000000000");
+       },
+       "config.json", "correct it"},
+      {"a config nested without end",
+       [](const ModelCopy& m) { write_file(m.path / "config.json", repeat("[", 3'000'000)); },
+       "config.json", "take the config.json that belongs to the weights"},
+      {"V4.1",
+       [](const ModelCopy& m) { m.replace("config.json", "\"deepseek_v4\"", "\"deepseek_v41\""); },
+       "config.json", "V4.1"},
+      {"an index that leads out",
+       [](const ModelCopy& m) {
+         write_file(m.path / "model.safetensors.index.json",
+                    R"({"weight_map": {"embed.weight": "../model.safetensors"}})");
+       },
+       "model.safetensors.index.json", "../model.safetensors"},
+      {"an index of very many values",
+       [](const ModelCopy& m) {
+         write_file(m.path / "model.safetensors.index.json",
+                    "[" + repeat("[],", 60'000'000) + "0]");
+       },
+       "model.safetensors.index.json", "more than 400000 values"},
+  }));
+  CAPTURE(damage.name);
+  const ModelCopy model;
+  damage.apply(model);
+  write_file(model.folder / "in.txt", "hi\n");
+  const std::string out = model.folder / "out";
+  for (const auto& command :
+       std::vector<std::vector<std::string>>{{"inspect", model.path},
+                                             {"score", "--model", model.path, "--tokens", "5"},
+                                             {"chat", "--model", model.path, "--prompt", "hi"},
+                                             {"generate", "--model", model.path, "--input",
+                                              model.folder / "in.txt", "--output", out}}) {
+    CAPTURE(command);
+    const auto ran = run_ingot(command);
+    CAPTURE(ran.err, ran.peak_bytes);
+    CHECK(ran.status == 2);
+    CHECK(ran.err.find("ingot: error: ") == 0);
+    CHECK(ran.err.find(damage.file) != std::string::npos);
+    CHECK(ran.err.find(damage.word) != std::string::npos);
+    CHECK((command[0] == "inspect" || ran.out.empty()));
+    CHECK(!std::filesystem::exists(out));
+    if (!kSanitized) CHECK(ran.peak_bytes < kRefusedPeakBytes);
+  }
+}
+
+TEST_CASE("a tokenizer of a million added tokens is refused before the weights, within 100 MB",
+          "[cpu][cli]") {
+  const ModelCopy model;
+  std::string added;
+  for (int i = 0; i < 400'000; ++i)
+    added += "{\"id\": " + std::to_string(i) + ", \"content\": \"x\"}, ";
+  const auto [what, with, word] = GENERATE_COPY(table<std::string, std::string, const char*>({
+      {"\"added_tokens\": [", "\"added_tokens\": [" + added, "more than the 16384 supported"},
+      {"\"merges\": [\"t h\"", "\"merges\": [\"t h\", \"q q\"", "is not in model.vocab"},
+      {"<｜begin▁of▁sentence｜>", "<bos>", "markers are missing"},
+  }));
+  model.replace("tokenizer.json", what, with);
+  refused(run_ingot({"chat", "--model", model.path, "--prompt", "hi"}), word);
+  refused(run_ingot({"tokens", "--model", model.path, "--text", "hi"}), word);
+}
 
 TEST_CASE("a hostile conversation file of 16 MiB is refused within 100 MB", "[cpu][cli]") {
   const auto [begin, part, end, word] =
