@@ -58,7 +58,7 @@ TEST_CASE("index that is no index", "[cpu][checkpoint]") {
                R"({"weight_map":{},"weight_map":{}})",
                R"({"weight_map":{"a":"x.safetensors","a":"y.safetensors"}})");
   CAPTURE(json);
-  refusal(json);
+  CHECK(contains(refusal(json), "fetch the index again"));
 }
 
 TEST_CASE("index of more values than any model has", "[cpu][checkpoint]") {
