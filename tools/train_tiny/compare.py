@@ -115,7 +115,7 @@ def compare_blocks(model, ids, oracle_path, folder):
             check(p + ".o", state.trace[p + ".o"][0][same], trace[p + ".o"][same], results)
             check(p + ".attn_out", y[0][same], trace[p + ".attn_out"][same], results)
             z = trace[p + ".ffn_in"][None].bfloat16()
-            state = State(exact=True, trace={}, loads={})
+            state = State(exact=True)
             y = model.moe(z, at, w, layer, p + ".ffn", state)
             check(p + ".ffn_out", y[0], trace[p + ".ffn_out"], results)
             x = trace[p + ".out"][None].bfloat16()

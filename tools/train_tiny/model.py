@@ -11,6 +11,7 @@ import math
 import pathlib
 
 import torch
+import torch._inductor.config
 import torch.nn.functional as F
 
 import checkpoint
@@ -137,12 +138,19 @@ TOKENWISE = ("rms_norm", "query", "latent_kv", "hc_pre", "hc_post", "hc_head", "
              "index_quant", "quantise_kv")
 
 
+_EAGER = {name: globals()[name] for name in TOKENWISE}
+
+
 def compile_tokenwise():
-    """Fuses the functions above. They see the same number of tokens in every batch shape, so each
-    is compiled once for each width that it meets."""
+    """Fuses the functions above, once for each shape that they meet."""
     torch._dynamo.config.cache_size_limit = 64
+    torch._inductor.config.emulate_precision_casts = True  # else a fused bf16 rounding is left out
     for name in TOKENWISE:
-        globals()[name] = torch.compile(globals()[name], dynamic=False)
+        globals()[name] = torch.compile(_EAGER[name], dynamic=False)
+
+
+def uncompile_tokenwise():
+    globals().update(_EAGER)
 
 
 # --------------------------------------------------------------------------------------- the model
@@ -293,7 +301,9 @@ class Model(torch.nn.Module):
         chosen = scores.gather(-1, experts)
         chosen = chosen / chosen.sum(-1, keepdim=True) * c.route_scale
         if layer >= c.hash_layers and state.loads is not None:
-            state.loads[p + ".gate.bias"] = torch.bincount(experts.flatten(), minlength=c.experts)
+            counts = state.valid.unsqueeze(-1).expand_as(experts).float()
+            state.loads[p + ".gate.bias"] = torch.zeros_like(w[p + ".gate.bias"]).index_add_(
+                0, experts.flatten(), counts.flatten())
         # Every expert runs on every token, with weight 0 where it was not chosen. Training: the
         # experts' outputs are summed before the rounding to bf16, not after.
         alpha = torch.zeros_like(scores).scatter(-1, experts, chosen)
@@ -361,12 +371,13 @@ class Model(torch.nn.Module):
 class State:
     """What a forward pass is told and collects."""
 
-    def __init__(self, sparse=True, exact=False, losses=None, loads=None, trace=None):
+    def __init__(self, sparse=True, exact=False, losses=None, loads=None, valid=None, trace=None):
         self.sparse = sparse  # False: attend to all blocks, as at the start of training
         self.exact = exact  # the rounding of attention weights and of the heads' norm as inference
         # has it, instead of what training makes of it
         self.losses = losses  # list: gets the indexers' losses
-        self.loads = loads  # dict: gate.bias name -> tokens of each expert
+        self.loads = loads  # dict: gate.bias name -> tokens of each expert, of those that are `valid`
+        self.valid = valid
         self.trace = trace  # dict: gets intermediates
 
     def keep(self, p, name, value):

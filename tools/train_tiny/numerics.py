@@ -19,16 +19,24 @@ def pow2_ceil(x):
     return (exponent << 23).view(torch.float32)
 
 
+def inverse(s):
+    """1 / s of a power of two, exact: a compiler may divide approximately."""
+    return ((254 << 23) - s.view(torch.int32)).view(torch.float32)
+
+
 def round_fp8(x):
-    """fp32 within ±448 to the nearest e4m3 value, ties to even; stays fp32."""
-    return x.to(torch.float8_e4m3fn).float()
+    """fp32 within ±448 to the nearest e4m3 value, ties to even; stays fp32. In arithmetic, not by
+    casts, because a compiler may leave out a cast that another cast undoes."""
+    exponent = ((x.view(torch.int32) >> 23) & 0xFF).clamp_min(127 - 6)
+    step = ((exponent - 3) << 23).view(torch.float32)
+    return torch.round(x * inverse(step)) * step
 
 
 def round_fp4(x):
     """fp32 within ±6 to the nearest e2m1 value, ties to even; stays fp32."""
     a = x.abs()
     step = torch.where(a < 2, 0.5, torch.where(a < 4, 1.0, 2.0))
-    return torch.round(x / step) * step
+    return torch.round(x * (1 / step)) * step
 
 
 def group_scale(x, top, floor):
@@ -44,7 +52,7 @@ class _ActQuant(torch.autograd.Function):
     def forward(ctx, x, group):
         v = x.float().unflatten(-1, (-1, group))
         s = group_scale(v, FP8_MAX, ACT_FLOOR)
-        return (round_fp8((v / s).clamp(-FP8_MAX, FP8_MAX)) * s).flatten(-2).to(x.dtype)
+        return (round_fp8((v * inverse(s)).clamp(-FP8_MAX, FP8_MAX)) * s).flatten(-2).to(x.dtype)
 
     @staticmethod
     def backward(ctx, grad):
@@ -56,7 +64,7 @@ class _IndexQuant(torch.autograd.Function):
     def forward(ctx, x):
         v = x.float().unflatten(-1, (-1, FP4_GROUP))
         s = group_scale(v, FP4_MAX, INDEX_FLOOR)
-        return (round_fp4((v / s).clamp(-FP4_MAX, FP4_MAX)) * s).flatten(-2).to(x.dtype)
+        return (round_fp4((v * inverse(s)).clamp(-FP4_MAX, FP4_MAX)) * s).flatten(-2).to(x.dtype)
 
     @staticmethod
     def backward(ctx, grad):
@@ -85,7 +93,7 @@ def fp8_weight(w):
     rows, columns = w.shape[-2:]
     blocks = _blocks(w.float())
     s = group_scale(blocks, FP8_MAX, WEIGHT_FLOOR)
-    q = round_fp8((blocks / s).clamp(-FP8_MAX, FP8_MAX)).unflatten(-1, (WEIGHT_BLOCK, WEIGHT_BLOCK))
+    q = round_fp8((blocks * inverse(s)).clamp(-FP8_MAX, FP8_MAX)).unflatten(-1, (WEIGHT_BLOCK, WEIGHT_BLOCK))
     q = q.transpose(-2, -3).flatten(-2).flatten(-3, -2)
     return q[..., :rows, :columns], s.squeeze(-1)
 
@@ -94,7 +102,7 @@ def fp4_weight(w):
     """-> codes as fp32 e2m1 values [..., rows, columns], scales [..., rows, columns / 32]"""
     groups = w.float().unflatten(-1, (-1, FP4_GROUP))
     s = group_scale(groups, FP4_MAX, WEIGHT_FLOOR)
-    return round_fp4((groups / s).clamp(-FP4_MAX, FP4_MAX)).flatten(-2), s.squeeze(-1)
+    return round_fp4((groups * inverse(s)).clamp(-FP4_MAX, FP4_MAX)).flatten(-2), s.squeeze(-1)
 
 
 def scale_blocks(q, s):
