@@ -91,7 +91,7 @@ def compare_blocks(model, ids, oracle_path, folder):
     with torch.no_grad():
         w = model.stored()
         tokens = torch.tensor([ids])
-        x = torch.nn.functional.embedding(tokens, w["embed.weight"]).unsqueeze(2).expand(-1, -1, model.c.hc, -1)
+        x = torch.nn.functional.embedding(tokens[0], w["embed.weight"]).unsqueeze(1).expand(-1, model.c.hc, -1)
         blocks = [(f"layers.{i}", i) for i in range(model.c.layers)] + [("mtp.0", model.c.layers)] * model.c.mtp
         for p, layer in blocks:
             state = State(exact=True, trace={})
@@ -101,9 +101,9 @@ def compare_blocks(model, ids, oracle_path, folder):
                 u = trace[p + ".attn_in"][None].bfloat16()
             else:
                 u, post, comb = model.hyper(x, w, p + ".hc_attn", p + ".attn_norm.weight")
-                check(p + ".attn_in", u[0], trace[p + ".attn_in"], results)
-                check(p + ".attn_comb", comb[0], trace[p + ".attn_comb"], results)
-                check(p + ".attn_post", post[0], trace[p + ".attn_post"], results)
+                check(p + ".attn_in", u, trace[p + ".attn_in"], results)
+                check(p + ".attn_comb", comb, trace[p + ".attn_comb"], results)
+                check(p + ".attn_post", post, trace[p + ".attn_post"], results)
                 u = trace[p + ".attn_in"][None].bfloat16()
             y = model.attention(u, w, layer, p + ".attn", state)
             for part in ("q", "kv", "compressed"):
@@ -114,11 +114,11 @@ def compare_blocks(model, ids, oracle_path, folder):
                 same = compare_picks(state.trace[p + ".index_score"][0], trace[p + ".index_picks"], picks)
             check(p + ".o", state.trace[p + ".o"][0][same], trace[p + ".o"][same], results)
             check(p + ".attn_out", y[0][same], trace[p + ".attn_out"][same], results)
-            z = trace[p + ".ffn_in"][None].bfloat16()
+            z = trace[p + ".ffn_in"].bfloat16()
             state = State(exact=True)
-            y = model.moe(z, at, w, layer, p + ".ffn", state)
-            check(p + ".ffn_out", y[0], trace[p + ".ffn_out"], results)
-            x = trace[p + ".out"][None].bfloat16()
+            y = model.moe(z, at[0], w, layer, p + ".ffn", state)
+            check(p + ".ffn_out", y, trace[p + ".ffn_out"], results)
+            x = trace[p + ".out"].bfloat16()
         ours = model.logits(model.final(trace[f"layers.{model.c.layers - 1}.out"][None].bfloat16(), w), w)[0]
         check("logits", ours, trace["logits"], results)
         if model.c.mtp:

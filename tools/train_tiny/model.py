@@ -15,6 +15,7 @@ import torch._inductor.config
 import torch.nn.functional as F
 
 import checkpoint
+import numerics
 from numerics import KV_GROUP, act_quant, index_quant, quantised
 
 
@@ -33,7 +34,7 @@ class Config:
         self.mtp = c.get("num_nextn_predict_layers", 0)
 
 
-# ------------------------------------------------------------ functions of one token, [..., channels]
+# ------------------------------------------------- functions of one token, [tokens, ..., channels]
 def matmul(x, w):
     """bf16 x · bf16 wᵀ -> bf16, fp32 inside. A CPU has no such unit: there the sum is plain fp32."""
     if x.is_cuda:
@@ -53,16 +54,22 @@ def rms_norm(x, weight, eps):
 
 
 def rope(x, cos, sin):
-    """Turns the interleaved pairs of the last dims; cos, sin: [..., rope_dim / 2]."""
+    """Turns the interleaved pairs of the last dims; cos, sin: [tokens, rope_dim / 2]."""
+    while cos.dim() < x.dim():
+        cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
     n = 2 * cos.shape[-1]
     a, b = x[..., -n:].float().unflatten(-1, (-1, 2)).unbind(-1)
     turned = torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-2).bfloat16()
     return torch.cat([x[..., :-n], turned], -1)
 
 
+def unrope(x, cos, sin):
+    return rope(x, cos, -sin)
+
+
 def quantise_kv(x, rope_dim):
     """The KV cache's rounding: FP8 but for the rope dims."""
-    return torch.cat([act_quant(x[..., :-rope_dim], KV_GROUP), x[..., -rope_dim:]], -1)
+    return torch.cat([numerics.act_quant(x[..., :-rope_dim], KV_GROUP), x[..., -rope_dim:]], -1)
 
 
 def query(q, cos, sin, eps):
@@ -122,7 +129,7 @@ def swiglu(g, v, alpha, limit):
     if limit:
         g, v = g.clamp_max(limit), v.clamp(-limit, limit)
     h = F.silu(g) * v
-    return act_quant((h if alpha is None else h * alpha).bfloat16())
+    return numerics.act_quant((h if alpha is None else h * alpha).bfloat16())
 
 
 def router_score(z):
@@ -134,23 +141,20 @@ def pool(k, s):
     return (torch.softmax(s, -2) * k).sum(-2).bfloat16()
 
 
-TOKENWISE = ("rms_norm", "query", "latent_kv", "hc_pre", "hc_post", "hc_head", "swiglu", "rope", "pool", "act_quant",
-             "index_quant", "quantise_kv")
-
-
+# The functions that move the most memory. Tokens are their first dimension, so they see one shape
+# whatever the length of sequences, and are compiled once.
+TOKENWISE = ("query", "latent_kv", "hc_pre", "hc_post", "swiglu", "unrope", "act_quant")
 _EAGER = {name: globals()[name] for name in TOKENWISE}
+_COMPILED = {}
 
 
-def compile_tokenwise():
-    """Fuses the functions above, once for each shape that they meet."""
-    torch._dynamo.config.cache_size_limit = 64
-    torch._inductor.config.emulate_precision_casts = True  # else a fused bf16 rounding is left out
-    for name in TOKENWISE:
-        globals()[name] = torch.compile(_EAGER[name], dynamic=False)
-
-
-def uncompile_tokenwise():
-    globals().update(_EAGER)
+def use_compiled(on):
+    """Fuses the functions above, or not. Compiled forms are kept for the next time."""
+    if on and not _COMPILED:
+        torch._dynamo.config.cache_size_limit = 64
+        torch._inductor.config.emulate_precision_casts = True  # else a fused bf16 rounding is left out
+        _COMPILED.update({name: torch.compile(f, dynamic=False) for name, f in _EAGER.items()})
+    globals().update(_COMPILED if on else _EAGER)
 
 
 # --------------------------------------------------------------------------------------- the model
@@ -191,17 +195,17 @@ class Model(torch.nn.Module):
             out[name] = quantised(w, kind) if kind in ("fp8", "fp4") else w if kind == "f32" else w.bfloat16()
         return out
 
-    # -- rope tables, [length, rope_dim / 2], for every `step`-th position
-    def rope_table(self, length, ratio, step=1):
-        key = (length, bool(ratio), step)
+    # -- rope tables, [batch · length, rope_dim / 2], for every `step`-th position
+    def rope_table(self, batch, length, ratio, step=1):
+        key = (batch, length, bool(ratio), step)
         if key not in self.tables:
             position = torch.arange(length, dtype=torch.float32) * step
             angle = torch.outer(position, rope_frequencies(self.c, ratio))  # the fp32 product
-            self.tables[key] = angle.cos().to(self.device), angle.sin().to(self.device)
+            self.tables[key] = tuple(t.to(self.device).repeat(batch, 1) for t in (angle.cos(), angle.sin()))
         return self.tables[key]
 
     def compress(self, x, w, p, ratio, d):
-        """x [B, T, hidden] -> [B, T // ratio, d], normed and turned, not yet quantised"""
+        """x [B, T, hidden] -> [B · (T // ratio), d], normed and turned, not yet quantised"""
         n = x.shape[1] // ratio
         x = x[:, :n * ratio]
         k = matmul_f32(x, w[p + ".wkv.weight"]).unflatten(1, (n, ratio))
@@ -209,19 +213,19 @@ class Model(torch.nn.Module):
         if ratio == 4:  # overlapping: the previous block's first half, this block's second
             k = torch.cat([F.pad(k[:, :-1, :, :d], (0, 0, 0, 0, 1, 0)), k[..., d:]], 2)
             s = torch.cat([F.pad(s[:, :-1, :, :d], (0, 0, 0, 0, 1, 0), value=-math.inf), s[..., d:]], 2)
-        y = rms_norm(pool(k, s), w[p + ".norm.weight"], self.c.eps)
-        return rope(y, *self.rope_table(n, ratio, ratio))
+        y = rms_norm(pool(k, s).flatten(0, 1), w[p + ".norm.weight"], self.c.eps)
+        return rope(y, *self.rope_table(x.shape[0], n, ratio, ratio))
 
     def index_scores(self, x, qr, w, p, ratio):
-        """-> [B, T, blocks] fp32"""
+        """x [B, T, hidden], qr [B·T, q_lora] -> [B, T, blocks] fp32"""
         c = self.c
-        cos, sin = self.rope_table(x.shape[1], ratio)
+        B, T, _ = x.shape
         q = matmul(act_quant(qr), w[p + ".wq_b.weight"]).unflatten(-1, (c.index_heads, c.index_dim))
-        q = index_quant(self.hadamard(rope(q, cos[:, None], sin[:, None])))
-        k = index_quant(self.hadamard(self.compress(x, w, p + ".compressor", ratio, c.index_dim)))
+        q = index_quant(self.hadamard(rope(q, *self.rope_table(B, T, ratio)))).view(B, T * c.index_heads, c.index_dim)
+        k = index_quant(self.hadamard(self.compress(x, w, p + ".compressor", ratio, c.index_dim))).unflatten(0, (B, -1))
         weights = matmul(x, w[p + ".weights_proj.weight"]).float() * (c.index_dim * c.index_heads)**-0.5
         # One key for all heads: heads are rows. [B, T·heads, n]
-        dots = torch.relu(q.flatten(1, 2).float() @ k.float().transpose(1, 2)).unflatten(1, (-1, c.index_heads))
+        dots = torch.relu(q.float() @ k.float().transpose(1, 2)).unflatten(1, (T, c.index_heads))
         return (dots * weights.bfloat16().float().unsqueeze(-1)).sum(2)
 
     def hadamard(self, x):
@@ -236,17 +240,18 @@ class Model(torch.nn.Module):
     def attention(self, x, w, layer, p, state):
         c, ratio = self.c, self.c.ratios[layer]
         B, T, _ = x.shape
-        cos, sin = self.rope_table(T, ratio)
-        xq = act_quant(x)
+        cos, sin = self.rope_table(B, T, ratio)
+        xq = act_quant(x.flatten(0, 1))
         qr = rms_norm(matmul(xq, w[p + ".wq_a.weight"]), w[p + ".q_norm.weight"], c.eps)
         q = matmul(act_quant(qr), w[p + ".wq_b.weight"]).unflatten(-1, (c.heads, c.head_dim))
-        q = (query_bf16 if state.exact else query)(q, cos[:, None], sin[:, None], c.eps)
+        q = (query_bf16 if state.exact else query)(q, cos, sin, c.eps).unflatten(0, (B, T))
         kv = latent_kv(matmul(xq, w[p + ".wkv.weight"]), w[p + ".kv_norm.weight"], cos, sin, c.eps, c.rope_dim)
+        kv = kv.unflatten(0, (B, T))
         state.keep(p, "q", q)
         state.keep(p, "kv", kv)
         keys = [WindowKeys(kv, c.window, self.tables)]
         if ratio and T >= ratio:
-            comp = quantise_kv(self.compress(x, w, p + ".compressor", ratio, c.head_dim), c.rope_dim)
+            comp = quantise_kv(self.compress(x, w, p + ".compressor", ratio, c.head_dim), c.rope_dim).unflatten(0, (B, -1))
             state.keep(p, "compressed", comp)
             n = comp.shape[1]
             visible = self.visible_blocks(T, n, ratio)
@@ -274,14 +279,14 @@ class Model(torch.nn.Module):
             o = sum(k.mix(part) for k, part in zip(keys, parts))
         if len(keys) == 2 and ratio == 4 and n > c.index_topk and state.losses is not None:
             state.losses.append(index_loss(scores, chosen, parts[1]))
-        o = rope(o.bfloat16(), cos[:, None], -sin[:, None])
-        state.keep(p, "o", o)
+        o = unrope(o.bfloat16().flatten(0, 1), cos, sin)
+        state.keep(p, "o", o.unflatten(0, (B, T)))
         # wo_a sees bf16, not FP8. Groups are batches: [groups, B·T, ·]
         o = o.reshape(B * T, c.o_groups, -1).transpose(0, 1)
         wa = w[p + ".wo_a.weight"].unflatten(0, (c.o_groups, c.o_lora)).transpose(1, 2)
         y = torch.bmm(o, wa) if o.is_cuda else torch.bmm(o.float(), wa.float()).bfloat16()
-        y = y.transpose(0, 1).reshape(B, T, -1)
-        return matmul(act_quant(y), w[p + ".wo_b.weight"])
+        y = y.transpose(0, 1).reshape(B * T, -1)
+        return matmul(act_quant(y), w[p + ".wo_b.weight"]).unflatten(0, (B, T))
 
     def visible_blocks(self, T, n, ratio):
         """[1, T, n]: block j is visible from the token that completes it on."""
@@ -292,6 +297,7 @@ class Model(torch.nn.Module):
         return self.tables[key]
 
     def moe(self, z, ids, w, layer, p, state):
+        """z [tokens, hidden], ids [tokens]"""
         c = self.c
         scores = router_score(matmul_f32(z, w[p + ".gate.weight"]))
         if layer < c.hash_layers:
@@ -301,7 +307,7 @@ class Model(torch.nn.Module):
         chosen = scores.gather(-1, experts)
         chosen = chosen / chosen.sum(-1, keepdim=True) * c.route_scale
         if layer >= c.hash_layers and state.loads is not None:
-            counts = state.valid.unsqueeze(-1).expand_as(experts).float()
+            counts = state.valid.flatten().unsqueeze(-1).expand_as(experts).float()
             state.loads[p + ".gate.bias"] = torch.zeros_like(w[p + ".gate.bias"]).index_add_(
                 0, experts.flatten(), counts.flatten())
         # Every expert runs on every token, with weight 0 where it was not chosen. Training: the
@@ -315,7 +321,7 @@ class Model(torch.nn.Module):
         w2 = w[p + ".experts.w2.weight"]  # [experts, hidden, inter]
         if state.exact:
             h = h.unflatten(-1, shape).float()
-            routed = torch.einsum("btei,eoi->bteo", h, w2.float()).bfloat16().float().sum(2)
+            routed = torch.einsum("tei,eoi->teo", h, w2.float()).bfloat16().float().sum(1)
         else:
             routed = matmul(h, w2.transpose(0, 1).flatten(1))
         s = p + ".shared_experts"
@@ -328,17 +334,12 @@ class Model(torch.nn.Module):
                       c.hc_eps, c.eps)
 
     def block(self, x, ids, w, layer, p, state):
+        """x [B · T, hc, hidden], ids [B, T]"""
         u, post, comb = self.hyper(x, w, p + ".hc_attn", p + ".attn_norm.weight")
-        state.keep(p, "attn_in", u)
-        state.keep(p, "attn_comb", comb)
-        y = self.attention(u, w, layer, p + ".attn", state)
-        state.keep(p, "attn_out", y)
+        y = self.attention(u.unflatten(0, ids.shape), w, layer, p + ".attn", state).flatten(0, 1)
         x = hc_post(y, x, post, comb)
         u, post, comb = self.hyper(x, w, p + ".hc_ffn", p + ".ffn_norm.weight")
-        state.keep(p, "ffn_in", u)
-        y = self.moe(u, ids, w, layer, p + ".ffn", state)
-        state.keep(p, "ffn_out", y)
-        return hc_post(y, x, post, comb)
+        return hc_post(self.moe(u, ids.flatten(), w, layer, p + ".ffn", state), x, post, comb)
 
     def head(self, x, w, p, norm):
         return hc_head(x, hc_mix(x, w[p + "hc_head_fn"], self.c.eps), w[p + "hc_head_scale"], w[p + "hc_head_base"],
@@ -346,10 +347,10 @@ class Model(torch.nn.Module):
 
     def trunk(self, ids, w, state):
         """ids [B, T] -> 4-stream state after the last layer [B, T, hc, hidden] bf16"""
-        x = F.embedding(ids, w["embed.weight"]).unsqueeze(2).expand(-1, -1, self.c.hc, -1)
+        x = F.embedding(ids.flatten(), w["embed.weight"]).unsqueeze(1).repeat(1, self.c.hc, 1)
         for layer in range(self.c.layers):
             x = self.block(x, ids, w, layer, f"layers.{layer}", state)
-        return x
+        return x.unflatten(0, ids.shape)
 
     def final(self, x, w):
         """-> normed hidden [B, T, hidden] bf16; logits() of it are the model's"""
@@ -361,10 +362,11 @@ class Model(torch.nn.Module):
     def draft(self, x, next_ids, w, state):
         """MTP block: state at p and the token at p + 1 -> normed hidden that tells token p + 2."""
         p, c = "mtp.0", self.c
-        e = rms_norm(F.embedding(next_ids, w["embed.weight"]), w[p + ".enorm.weight"], c.eps)
+        x = x.flatten(0, 1)
+        e = rms_norm(F.embedding(next_ids.flatten(), w["embed.weight"]), w[p + ".enorm.weight"], c.eps)
         h = rms_norm(x, w[p + ".hnorm.weight"], c.eps)
-        y = matmul(act_quant(e), w[p + ".e_proj.weight"]).unsqueeze(2) + matmul(act_quant(h), w[p + ".h_proj.weight"])
-        y = self.block(y, next_ids, w, c.layers, p, state)
+        y = matmul(act_quant(e), w[p + ".e_proj.weight"]).unsqueeze(1) + matmul(act_quant(h), w[p + ".h_proj.weight"])
+        y = self.block(y, next_ids, w, c.layers, p, state).unflatten(0, next_ids.shape)
         return self.head(y, w, p + ".", p + ".norm.weight")
 
 

@@ -198,7 +198,9 @@ class Trainer:
 
     def examine(self, rows):
         start = time.monotonic()
+        model_code.use_compiled(False)  # else all is compiled again, without gradients
         result = exam.run(self.model, rows, self.lengths, self.device)
+        model_code.use_compiled(self.compiled)
         self.report(exam=result, exam_seconds=round(time.monotonic() - start, 1))
 
     def export(self):
@@ -224,8 +226,7 @@ class Trainer:
     def run(self):
         o = self.o
         wanted = o.compile or ("on" if self.device == "cuda" else "off")
-        if wanted == "on":
-            model_code.compile_tokenwise()
+        model_code.use_compiled(wanted == "on")
         self.first_step = self.step
         if o.minutes:
             try:
@@ -234,16 +235,18 @@ class Trainer:
                 if wanted == "off":
                     raise
                 print(f"train.py: warm-up failed with compiled functions, going on without: {error!r:.500}", flush=True)
-                model_code.uncompile_tokenwise()
+                wanted = "off"
+                model_code.use_compiled(False)
                 self.optimizer.zero_grad(set_to_none=True)
                 self.warm_up()
+        self.compiled = wanted == "on"
         reserve = 25.0  # last exam and export
         self.budget = o.minutes * 60 - (time.monotonic() - START) - reserve if o.minutes else None
         if self.budget is not None and self.budget < 5:
             raise SystemExit("train.py: --minutes leaves no time to train after the start")
         self.started = time.monotonic()
         self.report(event="start", start_seconds=round(self.started - START, 1), parameters=sum(
-            p.numel() for p in self.model.parameters()), compiled=wanted)
+            p.numel() for p in self.model.parameters()), compiled=self.compiled)
         exports, last_state, last_report = [0.5, 0.75, 0.9], time.monotonic(), time.monotonic()
         while self.progress() < 1:
             self.train_step()
