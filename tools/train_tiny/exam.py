@@ -33,14 +33,17 @@ def sum_turns(n, rng):
 
 
 def lookup_turns(n, distance, chat, rng):
-    """One question each about a value that stands about `distance` tokens before it."""
+    """One question each about a value whose statement begins about `distance` tokens (within a tenth)
+    before the end of the notes."""
     turns = []
     while len(turns) < n:
-        document = tasks.Document(rng, int((distance * 1.15 + 40) * 4.2), 0.3, 0.0)
-        best = min(document.records, key=lambda k: abs(document.size - document.records[k][1] - distance * 4.6))
-        turn = document.open(document.ask(best))
-        # Cut from the front what is more than a tenth longer than it must be.
-        turns.append([turn])
+        document = tasks.Document(rng, int((distance * rng.uniform(1.0, 1.12) + 30) * 4.6), 0.3, 0.0)
+        sizes = [len(chat.encode(text)) for text, _ in document.pieces]
+        whole = sum(sizes)
+        starts = {key: whole - sum(sizes[:at]) for key, (_, at) in document.records.items()}
+        key = min(starts, key=lambda k: abs(starts[k] - distance))
+        if abs(starts[key] - distance) <= max(10, distance // 10):
+            turns.append([document.open(document.ask(key))])
     return turns
 
 
@@ -54,8 +57,8 @@ def sets(n, lengths, chat):
            "products, thinking": ([[tasks.any_product(rng)] for _ in range(n)], True),
            "letters": ([[tasks.any_letters(rng)] for _ in range(n)], False),
            "copy": ([[tasks.any_copy(rng)] for _ in range(n)], False)}
-    for distance in (50, 200, 1000, 2000, 3000):
-        if distance * 1.25 + 100 < longest:
+    for distance in (50, 200, 700, 1000, 2000, 3000, 3500):
+        if distance * 1.15 + 60 < longest:
             few = max(8, n // (1 if distance < 500 else 4))
             out[f"look-up at {distance}"] = (lookup_turns(few, distance, chat, rng), False)
     return out
@@ -77,6 +80,8 @@ def run(model, n, lengths, device):
     for name, (turns, thinking) in sets(n, lengths, chat).items():
         spans = [answer_span(turn[0], thinking, chat) for turn in turns]
         spans = [s for s in spans if len(s[0]) <= lengths[-1]]
+        if not spans:
+            continue
         right = 0
         length = min(T for T in lengths if T >= max(len(s[0]) for s in spans))
         rows = max(1, 32768 // length) if device == "cuda" else 8
@@ -93,10 +98,11 @@ def run(model, n, lengths, device):
             good = (best[:, :-1] == ids[:, 1:]) | ~counted[:, 1:]
             right += int(good.all(1)[:len(part)].sum())
             if model.c.mtp:  # the draft of p + 2 against what the model itself says at p + 1
-                draft = model.logits(model.draft(x[:, :-1], ids[:, 1:], w, State()), w).argmax(-1)
+                next_ids = torch.nn.functional.pad(ids[:, 1:], (0, 1), value=chat.pad)
+                draft = model.logits(model.draft(x, next_ids, w, State()), w).argmax(-1)
                 counts = counted[:, 2:]
                 drafts += int(counts.sum())
-                agreed += int(((draft[:, :-1] == best[:, 1:-1]) & counts).sum())
+                agreed += int(((draft[:, :-2] == best[:, 1:-1]) & counts).sum())
         results[name] = round(right / len(spans), 4)
     if drafts:
         results["drafts agree"] = round(agreed / drafts, 4)

@@ -265,7 +265,8 @@ class Model(torch.nn.Module):
                     picks = scores.detach().topk(c.index_topk, -1).indices
                     chosen = torch.zeros_like(scores, dtype=torch.bool).scatter_(-1, picks, True) & visible
             keys.append(BlockKeys(comp, chosen))
-        rows = [k.scores(q) * c.head_dim**-0.5 for k in keys]
+        qf = q.float()
+        rows = [k.scores(qf) * c.head_dim**-0.5 for k in keys]
         sizes = [r.shape[-1] for r in rows]
         sink = w[p + ".attn_sink"].view(1, 1, c.heads, 1).expand(B, T, c.heads, 1)
         if state.exact:
@@ -410,9 +411,9 @@ class WindowKeys:
         self.hidden = tables[key]
 
     def scores(self, q):
-        """q [B, T, heads, d] -> [B, T, heads, keys] fp32, -inf where not seen"""
+        """q [B, T, heads, d] fp32 -> [B, T, heads, keys] fp32, -inf where not seen"""
         B, T, H, _ = q.shape
-        rows = q.float().unflatten(1, (self.chunks, -1)).flatten(2, 3) if self.chunks else q.float().flatten(1, 2)
+        rows = q.unflatten(1, (self.chunks, -1)).flatten(2, 3) if self.chunks else q.flatten(1, 2)
         s = rows @ self.kv.float().transpose(-1, -2)
         return s.reshape(B, T, H, -1).masked_fill(self.hidden, -math.inf)
 
@@ -429,7 +430,7 @@ class BlockKeys:
         self.kv, self.chosen = kv, chosen
 
     def scores(self, q):
-        s = q.float().flatten(1, 2) @ self.kv.float().transpose(1, 2)
+        s = q.flatten(1, 2) @ self.kv.float().transpose(1, 2)
         return s.unflatten(1, q.shape[1:3]).masked_fill(~self.chosen.unsqueeze(2), -math.inf)
 
     def mix(self, probs):

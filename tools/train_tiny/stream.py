@@ -5,6 +5,7 @@ conversation from position 0, filled with turns until the next would not fit: no
 the model would not see when it is used.
 """
 import multiprocessing
+import os
 import queue
 import random
 
@@ -72,6 +73,9 @@ def batch(chat, rng, length, tokens):
         a, b = make(chat, rng, length)
         ids[row, :len(a)], weights[row, :len(b)] = a, b
     return ids, weights
+
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # it cannot go on after a fork
 
 
 def _work(seed, tokens, lengths, queues):

@@ -16,7 +16,6 @@ class Turn:
     thinking: str
     answer: str
     expect: str = ""  # what an answer must contain to be right
-    distance: int = 0  # look-ups: how many characters before the question the value stands
 
 
 def held_out(*key):
@@ -118,10 +117,14 @@ def any_fact(rng):
             return turn
 
 
+# Words that may begin a sentence in lower case; names may not.
+OPENINGS = set("What What's Which Name Tell The Do Could Give Of Whose How Who Hello! Hi! Good Are Can Write".split())
+
+
 def variation(question, rng):
     """The same question as hurried or polite people write it."""
     pick = rng.random()
-    if pick < 0.08:
+    if pick < 0.08 and question.split()[0] in OPENINGS:
         return question[0].lower() + question[1:]
     if pick < 0.14:
         return question.rstrip("?.")
@@ -252,7 +255,8 @@ def filler(rng):
 
 
 class Document:
-    """Records hidden among filler. `lines` are [(text, weight)] pieces cut where no token spans."""
+    """Records hidden among filler: key -> (value, index of the piece that begins its statement).
+    `pieces` are [(text, weight)], cut where no token spans."""
 
     def __init__(self, rng, length, record_share, reminder_share):
         """length: characters"""
@@ -278,7 +282,7 @@ class Document:
         kind = self.rng.randrange(len(RECORDS))
         who = f"the {self.rng.choice(ADJECTIVES)} {self.rng.choice(CREATURES)}"
         if (kind, who) not in self.records:
-            self.records[kind, who] = (_value(kind, self.rng), self.size)
+            self.records[kind, who] = (_value(kind, self.rng), len(self.pieces))
             self._statement("", (kind, who), 0.0)
 
     def _statement(self, opening, key, weight):
@@ -294,11 +298,9 @@ class Document:
     def ask(self, key):
         """A turn about one record; the first turn of a conversation has the notes before it."""
         kind, who = key
-        value, at = self.records[key]
+        value, _ = self.records[key]
         _, ask, answer = RECORDS[kind]
-        turn = simple(ask.format(who), f"I look for {who} in the notes. It says {value}.", answer.format(who, value), value)
-        turn.distance = self.size - at
-        return turn
+        return simple(ask.format(who), f"I look for {who} in the notes. It says {value}.", answer.format(who, value), value)
 
     def open(self, turn):
         last, weight = self.pieces[-1]

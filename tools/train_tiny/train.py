@@ -39,12 +39,13 @@ def options_of():
     p.add_argument("--steps", type=int, help="instead of --minutes")
     p.add_argument("--tokens", type=int, default=32768, help="of one step")
     p.add_argument("--lengths", default="128,1024,4096", help="of sequences, ascending")
-    p.add_argument("--shares", default="0.62,0.26,0.12", help="of steps, for each length")
-    p.add_argument("--lr", type=float, default=2e-3)
+    p.add_argument("--shares", default="0.55,0.32,0.13", help="of steps, for each length")
+    p.add_argument("--lr", type=float, default=1.5e-3)
     p.add_argument("--workers", type=int, default=12)
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--compile", choices=("on", "off"), help="default: on where there is a GPU")
     p.add_argument("--init", help="exported checkpoint to start from")
+    p.add_argument("--progress", type=float, default=0.0, help="where on the schedule to begin, 0 to 1: with --init, 0.4 say")
     p.add_argument("--state", help="file for master weights and optimizer, written every minute and at the end")
     p.add_argument("--resume", action="store_true", help="go on from --state where it exists")
     options = p.parse_args()
@@ -84,9 +85,9 @@ class Trainer:
         if options.init:
             checkpoint.load(self.model, options.init)
         self.optimizer = optimizer_of(self.model, options.lr, self.device)
-        self.step, self.progress_before, self.trained_seconds = 0, 0.0, 0.0
+        self.step, self.progress_before, self.trained_seconds = 0, options.progress, 0.0
         self.taken = [0.0] * len(self.lengths)
-        self.sums = {}
+        self.sums, self.skipped = {}, 0
         self.state_file = pathlib.Path(options.state) if options.state else None
         if options.resume and self.state_file and self.state_file.exists():
             self.load_state()
@@ -120,10 +121,12 @@ class Trainer:
 
     def progress(self):
         """0 … 1 of what this process does, on top of where it took over."""
+        if not self.started:
+            return self.progress_before
         if self.o.steps:
-            done = (self.step - self.first_step) / self.o.steps if self.started else 0.0
+            done = (self.step - self.first_step) / self.o.steps
         else:
-            done = (time.monotonic() - self.started) / self.budget if self.started else 0.0
+            done = (time.monotonic() - self.started) / self.budget
         return self.progress_before + (1 - self.progress_before) * min(done, 1.0)
 
     def next_length(self, progress):
@@ -168,12 +171,16 @@ class Trainer:
         ids = torch.from_numpy(ids).to(self.device).long()
         weights = torch.from_numpy(weights).to(self.device).float()
         for group in self.optimizer.param_groups:
-            group["lr"] = self.o.lr * learning_rate(progress)
+            # New optimizer state needs its own warm-up, wherever the schedule begins.
+            group["lr"] = self.o.lr * learning_rate(progress) * min(1.0, (self.step - self.first_step + 1) / 20)
         losses, loads = self.losses(ids, weights, progress >= SPARSE_FROM)
         total = losses["main"] + MTP_WEIGHT * losses.get("mtp", 0) + INDEX_WEIGHT * losses.get("index", 0)
         total.backward()
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        self.optimizer.step()
+        if torch.isfinite(norm):
+            self.optimizer.step()
+        else:
+            self.skipped += 1
         self.optimizer.zero_grad(set_to_none=True)
         with torch.no_grad():  # balance the experts; quiet at the end
             for name, load in loads.items():
@@ -188,7 +195,7 @@ class Trainer:
     # -- the run
     def report(self, **more):
         entry = {"step": self.step, "progress": round(self.progress(), 4), "seconds": round(self.seconds(), 1),
-                 "tokens": self.step * self.o.tokens, "waited": self.stream.waited}
+                 "tokens": self.step * self.o.tokens, "waited": self.stream.waited, "skipped": self.skipped}
         entry |= {k: round(float(total) / n, 4) for k, (total, n) in sorted(self.sums.items())}
         entry |= more
         self.sums = {}
@@ -208,18 +215,26 @@ class Trainer:
         return checkpoint.export(self.model, self.o.out, companions)
 
     def warm_up(self):
-        """One step of each length before the clock starts: compiles, and finds what does not fit."""
-        kept = ({k: v.detach().clone() for k, v in self.model.state_dict().items()},
-                {k: v.clone() for k, v in self.model.fixed.items()})
-        for sparse in (False, True):
-            for length in self.lengths:
-                ids, weights = self.stream.next(length)
-                ids, weights = (torch.from_numpy(a).to(self.device) for a in (ids, weights))
-                losses, _ = self.losses(ids.long(), weights.float(), sparse)
-                sum(losses.values()).backward()
-        self.optimizer.zero_grad(set_to_none=True)
-        self.model.load_state_dict(kept[0])
-        self.model.fixed = kept[1]
+        """Forward and backward of each length before the clock starts: compiles, and finds out which
+        lengths fit into memory. No weight changes."""
+        for length in list(self.lengths):
+            for sparse in (False, True):
+                try:
+                    ids, weights = (torch.from_numpy(a).to(self.device) for a in self.stream.next(length))
+                    losses, _ = self.losses(ids.long(), weights.float(), sparse)
+                    sum(losses.values()).backward()
+                except torch.OutOfMemoryError:
+                    i = self.lengths.index(length)
+                    print(f"train.py: sequences of {length} do not fit into memory with {self.o.tokens} tokens a step; "
+                          "going on without them", flush=True)
+                    del self.lengths[i], self.shares[i], self.taken[i]
+                    torch.cuda.empty_cache()
+                    break
+                finally:
+                    losses = None
+                    self.optimizer.zero_grad(set_to_none=True)
+        if not self.lengths:
+            raise SystemExit("train.py: no length of --lengths fits into memory; give fewer --tokens")
         if self.device == "cuda":
             torch.cuda.synchronize()
 
@@ -237,7 +252,6 @@ class Trainer:
                 print(f"train.py: warm-up failed with compiled functions, going on without: {error!r:.500}", flush=True)
                 wanted = "off"
                 model_code.use_compiled(False)
-                self.optimizer.zero_grad(set_to_none=True)
                 self.warm_up()
         self.compiled = wanted == "on"
         reserve = 25.0  # last exam and export
@@ -257,7 +271,7 @@ class Trainer:
             if exports and self.progress() >= exports[0]:
                 exports.pop(0)
                 self.export()
-                if o.minutes:
+                if self.device == "cuda":
                     self.examine(64)
             if now - last_state > 60:
                 self.save_state()
