@@ -14,6 +14,8 @@ import math
 import pathlib
 import time
 
+START = time.monotonic()  # before PyTorch is read, which takes its time on a fresh machine
+
 import torch
 
 import checkpoint
@@ -22,7 +24,6 @@ import model as model_code
 from model import Config, Model, State
 from stream import Stream
 
-START = time.monotonic()
 HERE = pathlib.Path(__file__).resolve().parent
 MTP_WEIGHT, INDEX_WEIGHT, BIAS_SPEED = 0.3, 1.0, 1e-3
 SPARSE_FROM = 0.45  # share of the run after which queries see only the blocks the indexer chose
