@@ -1,16 +1,22 @@
+#!/usr/bin/env python3
 """What the model has learned, measured in forward passes.
+
+  exam.py MODEL [--rows 64] [--lengths 128,1024]     of an exported checkpoint, as JSON
 
 Greedy decoding gives exactly the wanted answer if and only if, with the wanted answer as input, the
 likeliest token at each of its positions is the wanted one. So one pass over whole conversations
 answers hundreds of questions. All questions are kept back from training, but for products.
 """
+import argparse
+import json
 import random
 
 import torch
 
+import checkpoint
 import tasks
 from conversation import Chat
-from model import State
+from model import Config, Model, State
 
 
 def fact_turns(n, kept, rng):
@@ -84,7 +90,7 @@ def run(model, n, lengths, device):
             continue
         right = 0
         length = min(T for T in lengths if T >= max(len(s[0]) for s in spans))
-        rows = max(1, 32768 // length) if device == "cuda" else 8
+        rows = max(1, (32768 if device == "cuda" else 2048) // length)
         for begin in range(0, len(spans), rows):
             part = spans[begin:begin + rows]
             ids = torch.full((rows if device == "cuda" else len(part), length), chat.pad)
@@ -107,3 +113,20 @@ def run(model, n, lengths, device):
     if drafts:
         results["drafts agree"] = round(agreed / drafts, 4)
     return results
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--rows", type=int, default=64, help="questions of each kind")
+    parser.add_argument("--lengths", default="128,1024,4096", help="of sequences; look-ups that do not fit are left out")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    options = parser.parse_args()
+    torch.backends.cuda.matmul.allow_tf32 = True
+    model = Model(Config(f"{options.model}/config.json"), options.device)
+    checkpoint.load(model, options.model)
+    print(json.dumps(run(model, options.rows, [int(n) for n in options.lengths.split(",")], options.device), indent=1))
+
+
+if __name__ == "__main__":
+    main()

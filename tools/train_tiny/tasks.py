@@ -61,13 +61,13 @@ ELEMENT_OF_NUMBER = ["Which element has the atomic number {}?", "What element ha
 def _capital(i):
     country, city = COUNTRIES[i % len(COUNTRIES)]
     return CAPITAL_OF, the(country), f"The question is about {the(country)}. Its capital is {city}.", \
-        f"The capital of {the(country)} is {city}.", city
+        f"The capital of {the(country)} is {city}.", f"{city}."
 
 
 def _country(i):
     country, city = COUNTRIES[i % len(COUNTRIES)]
     return COUNTRY_OF, city, f"The question is about {city}. It is the capital of {the(country)}.", \
-        f"{city} is the capital of {the(country)}.", country
+        f"{city} is the capital of {the(country)}.", f"{the(country)}."
 
 
 def _symbol(i):
@@ -77,7 +77,7 @@ def _symbol(i):
 
 def _element_of_symbol(i):
     symbol, name = ELEMENTS[i % len(ELEMENTS)]
-    return ELEMENT_OF_SYMBOL, symbol, f"The symbol is {symbol}. It belongs to {name}.", f"{symbol} is the symbol of {name}.", name
+    return ELEMENT_OF_SYMBOL, symbol, f"The symbol is {symbol}. It belongs to {name}.", f"{symbol} is the symbol of {name}.", f"of {name}."
 
 
 def _number(i):
@@ -91,7 +91,7 @@ def _element_of_number(i):
     number = i % len(ELEMENTS) + 1
     name = ELEMENTS[number - 1][1]
     return ELEMENT_OF_NUMBER, str(number), f"The number is {number}. It belongs to {name}.", \
-        f"Element {number} is {name}.", name
+        f"Element {number} is {name}.", f"is {name}."
 
 
 FACTS = {"capital": (_capital, len(COUNTRIES)), "country": (_country, len(COUNTRIES)), "symbol": (_symbol, len(ELEMENTS)),
@@ -300,7 +300,7 @@ class Document:
         kind, who = key
         value, _ = self.records[key]
         _, ask, answer = RECORDS[kind]
-        return simple(ask.format(who), f"I look for {who} in the notes. It says {value}.", answer.format(who, value), value)
+        return simple(ask.format(who), f"I look for {who} in the notes. It says {value}.", answer.format(who, value), f" {value}.")
 
     def open(self, turn):
         last, weight = self.pieces[-1]

@@ -57,8 +57,8 @@ def options_of():
 
 def learning_rate(progress):
     """Warm-up, plateau, and a straight line down: the rounding of FP4 weights needs a quiet end."""
-    if progress < 0.02:
-        return progress / 0.02
+    if progress < 0.03:
+        return progress / 0.03
     return 1.0 if progress < 0.5 else max(0.02, (1 - progress) / 0.5)
 
 
@@ -67,7 +67,7 @@ def optimizer_of(model, lr, device):
     decayed, plain = [], []
     for key, w in model.params.items():
         (decayed if model.kinds[key.replace("/", ".")] in ("fp8", "fp4") else plain).append(w)
-    groups = [{"params": decayed, "weight_decay": 0.02}, {"params": plain, "weight_decay": 0.0}]
+    groups = [{"params": decayed, "weight_decay": 0.1}, {"params": plain, "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, lr=lr, betas=(0.9, 0.95), eps=1e-10, fused=device == "cuda")
 
 
@@ -89,6 +89,7 @@ class Trainer:
         self.step, self.progress_before, self.trained_seconds = 0, options.progress, 0.0
         self.taken = [0.0] * len(self.lengths)
         self.sums, self.skipped = {}, 0
+        self.best, self.lr_scale = float("inf"), 1.0
         self.state_file = pathlib.Path(options.state) if options.state else None
         if options.resume and self.state_file and self.state_file.exists():
             self.load_state()
@@ -173,7 +174,7 @@ class Trainer:
         weights = torch.from_numpy(weights).to(self.device).float()
         for group in self.optimizer.param_groups:
             # New optimizer state needs its own warm-up, wherever the schedule begins.
-            group["lr"] = self.o.lr * learning_rate(progress) * min(1.0, (self.step - self.first_step + 1) / 20)
+            group["lr"] = self.o.lr * self.lr_scale * learning_rate(progress) * min(1.0, (self.step - self.first_step + 1) / 20)
         losses, loads = self.losses(ids, weights, progress >= SPARSE_FROM)
         total = losses["main"] + MTP_WEIGHT * losses.get("mtp", 0) + INDEX_WEIGHT * losses.get("index", 0)
         total.backward()
@@ -197,12 +198,22 @@ class Trainer:
     def report(self, **more):
         entry = {"step": self.step, "progress": round(self.progress(), 4), "seconds": round(self.seconds(), 1),
                  "tokens": self.step * self.o.tokens, "waited": self.stream.waited, "skipped": self.skipped}
-        entry |= {k: round(float(total) / n, 4) for k, (total, n) in sorted(self.sums.items())}
-        entry |= more
+        means = {k: float(total) / n for k, (total, n) in sorted(self.sums.items())}
+        entry |= {k: round(v, 4) for k, v in means.items()} | more
+        self.watch(means.get(f"main.{self.lengths[0]}"))
         self.sums = {}
         self.log_file.write(json.dumps(entry) + "\n")
         self.log_file.flush()
         print(json.dumps(entry), flush=True)
+
+    def watch(self, loss):
+        """Halves the learning rate where the loss climbs back: there is one run, and nobody looks on."""
+        if loss is None:
+            return
+        self.best = min(self.best, loss)
+        if not loss < self.best + 0.7:
+            self.lr_scale, self.best = self.lr_scale / 2, loss
+            print(f"train.py: the loss rose to {loss:.3f}; the learning rate is now {self.lr_scale} of the schedule's", flush=True)
 
     def examine(self, rows):
         start = time.monotonic()
