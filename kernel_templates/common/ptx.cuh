@@ -143,6 +143,11 @@ __forceinline__ uint4 load_relaxed(const void* from) {
                : "memory");
   return value;
 }
+__forceinline__ u32 load_relaxed_word(const void* from) {
+  u32 value;
+  asm volatile("ld.relaxed.gpu.global.b32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+  return value;
+}
 // Read-only data; volatile so that the load stays where it is written, ahead of its use.
 __forceinline__ u32 load_byte(const void* from) {
   u32 value;

@@ -107,6 +107,10 @@ inline uint2 load_relaxed_pair(const void* from) {
   test::emulator::yield();
   return load_aligned<uint2>(from);
 }
+inline u32 load_relaxed_word(const void* from) {
+  test::emulator::yield();
+  return load_aligned<u32>(from);
+}
 inline int load_int(const int* from) {
   return load_aligned<int>(from);
 }
