@@ -169,6 +169,19 @@ __forceinline__ uint2 load_pair(const void* from) {
   asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "l"(from));
   return value;
 }
+// Read-only data that is read once.
+__forceinline__ uint4 load_words(const void* from) {
+  uint4 value;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(from));
+  return value;
+}
+__forceinline__ u32 load_word(const void* from) {
+  u32 value;
+  asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(value) : "l"(from));
+  return value;
+}
 
 // ---- registers of a warpgroup (sm_90a), within the block's allocation at launch
 

@@ -120,6 +120,12 @@ inline float load_float(const float* from) {
 inline uint2 load_pair(const void* from) {
   return load_aligned<uint2>(from);
 }
+inline uint4 load_words(const void* from) {
+  return load_aligned<uint4>(from);
+}
+inline u32 load_word(const void* from) {
+  return load_aligned<u32>(from);
+}
 
 template <int REGISTERS>
 inline void take_registers() {}
