@@ -51,6 +51,8 @@ struct IndexerScores {
                    const int warps = c.WARPS * c.RESIDENT;
                    return warps <= 16 && 32 * warps * registers(c) <= 65536;
                  })
+        .keep_if("four key tiles leave no registers to several rows",
+                 [](const Params& c) { return c.KEY_TILES < 4 || c.ROWS == 1; })
         .keep_if("enough keys travel at a time",
                  [](const Params& c) { return c.WARPS * c.RESIDENT * c.KEY_TILES >= 16; })
         .keep_if("shared memory fits", [=](const Params& c) {
@@ -61,7 +63,7 @@ struct IndexerScores {
 
   /// Of a thread, seen: with fewer it spills.
   static int registers(const Params& c) {
-    return c.KEY_TILES == 1 ? 104 : c.KEY_TILES == 4 ? 255 : c.ROWS == 1 ? 128 : 168;
+    return c.KEY_TILES == 1 ? 104 : c.KEY_TILES == 2 ? (c.ROWS == 1 ? 128 : 168) : 255;
   }
   static int smem_bytes(const Params& c) { return indexer_scores_smem_bytes(c.HEADS, c.ROWS); }
 
