@@ -61,9 +61,11 @@ struct IndexerScores {
         });
   }
 
-  /// Of a thread, seen: with fewer it spills.
+  /// Of a thread, seen: with fewer some cards' compilers spill.
   static int registers(const Params& c) {
-    return c.KEY_TILES == 1 ? 104 : c.KEY_TILES == 2 ? (c.ROWS == 1 ? 128 : 168) : 255;
+    if (c.KEY_TILES == 1) return 104;
+    if (c.KEY_TILES == 4) return 255;
+    return c.ROWS > 1 ? 168 : c.WARPS > 4 ? 144 : 128;
   }
   static int smem_bytes(const Params& c) { return indexer_scores_smem_bytes(c.HEADS, c.ROWS); }
 

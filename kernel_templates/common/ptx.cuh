@@ -71,6 +71,12 @@ __forceinline__ uint4 load_shared_words(u32 from) {
                : "memory");
   return value;
 }
+// Byte i of the result is the byte of {high, low} that nibble i of `selectors` (0 to 7) names.
+__forceinline__ u32 permute(u32 low, u32 high, u32 selectors) {
+  u32 result;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(low), "r"(high), "r"(selectors));
+  return result;
+}
 // Named barrier of `threads` threads of the block; id 0 is __syncthreads.
 __forceinline__ void sync_threads(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");

@@ -10,6 +10,7 @@
 #include "kernel_templates/fp8_linear.space.hpp"
 #include "kernel_templates/fp8_linear_sm90.space.hpp"
 #include "kernel_templates/indexer_scores.space.hpp"
+#include "kernel_templates/indexer_scores_sm90.space.hpp"
 #include "kernel_templates/indexer_topk.space.hpp"
 #include "kernel_templates/rms_norm.space.hpp"
 #include "kernel_templates/rope_kv_append.space.hpp"
@@ -92,10 +93,12 @@ void add_compressed_kv(Requests& requests, const ModelConfig& config, const Plan
                                        .page_entries = kKeyPage,
                                        .page_bytes = kKeyPage * kKeyBytes,
                                        .entry_stride = kernels::INDEX_CODE_BYTES});
-    requests.add<kernels::IndexerScores>({.rows = sequences,
-                                          .heads = config.index_heads,
-                                          .page_entries = kKeyPage,
-                                          .page_bytes = kKeyPage * kKeyBytes});
+    const kernels::IndexerScoresProblem scores{.rows = sequences,
+                                               .heads = config.index_heads,
+                                               .page_entries = kKeyPage,
+                                               .page_bytes = kKeyPage * kKeyBytes};
+    requests.add<kernels::IndexerScores>(scores);
+    if (kernels::IndexerScoresSm90::takes(scores)) requests.add<kernels::IndexerScoresSm90>(scores);
     for (const std::int64_t context : scope.context_buckets) {
       requests.add<kernels::IndexerTopk>(
           {.rows = sequences,

@@ -6,6 +6,7 @@
 #include <bit>
 #include <catch2/catch.hpp>
 
+#include "kernel_templates/indexer_scores_sm90.space.hpp"
 #include "tests/support/device_data.hpp"
 #include "tests/support/gpu.hpp"
 #include "tests/support/indexer_scores.hpp"
@@ -17,6 +18,9 @@ using kernels::IndexerScoresProblem;
 namespace {
 
 constexpr float kPoison = -77.0F;
+constexpr double kF16Error = 2e-6;
+// Hopper's tensor cores keep about 14 bits of a sum of FP8 products.
+constexpr double kE4m3Error = 1e-3;
 
 struct Device {
   const cu::Context& context;
@@ -149,12 +153,22 @@ void check_large_pool(double tolerance) {
 }  // namespace
 
 TEST_CASE("indexer_scores agrees with the reference for rows of every length", "[gpu][families]") {
-  auto problems = kernels::IndexerScores::sample_problems();
-  check<kernels::IndexerScores>(problems, 20'000, 2e-6);
+  check<kernels::IndexerScores>(kernels::IndexerScores::sample_problems(), 20'000, kF16Error);
+}
+TEST_CASE("indexer_scores on wgmma agrees with the reference for rows of every length",
+          "[gpu][families]") {
+  check<kernels::IndexerScoresSm90>(kernels::IndexerScoresSm90::sample_problems(), 20'000,
+                                    kE4m3Error);
 }
 TEST_CASE("indexer_scores stays in bounds", "[gpu][families][sanitize]") {
-  check<kernels::IndexerScores>({{.page_entries = 2, .page_bytes = 144}}, 2051, 2e-6);
+  check<kernels::IndexerScores>({{.page_entries = 32, .page_bytes = 2176}}, 2051, kF16Error);
+}
+TEST_CASE("indexer_scores on wgmma stays in bounds", "[gpu][families][sanitize]") {
+  check<kernels::IndexerScoresSm90>({{.page_entries = 32, .page_bytes = 2176}}, 2051, kE4m3Error);
 }
 TEST_CASE("indexer_scores reads the last page of a pool beyond 2 GiB", "[gpu][families]") {
-  check_large_pool<kernels::IndexerScores>(2e-6);
+  check_large_pool<kernels::IndexerScores>(kF16Error);
+}
+TEST_CASE("indexer_scores on wgmma reads the last page of a pool beyond 2 GiB", "[gpu][families]") {
+  check_large_pool<kernels::IndexerScoresSm90>(kE4m3Error);
 }

@@ -65,6 +65,10 @@ inline u32 transpose_matrix(u32 fragment) {
       nullptr);
   return result;
 }
+inline u32 permute(u32 low, u32 high, u32 selectors) {
+  if ((selectors & 0x8888u) != 0) throw std::runtime_error("a selector replicates a sign");
+  return __byte_perm(low, high, selectors);
+}
 inline void sync_threads(int id, int threads) {
   test::emulator::sync_block(id, threads, true);
 }
