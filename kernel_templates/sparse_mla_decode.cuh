@@ -103,12 +103,13 @@ __forceinline__ const uint2* scales_of(const Group& group, int stage, int key) {
 
 // Steps of 16 keys that are in work at once: their mma chains overlap, and nothing is stored before
 // all of them have been loaded, since the compiler keeps a load behind the stores before it. As
-// many as the registers beside Q and O hold.
+// many as the registers beside Q and O hold; no more than 2 beside a second slab's.
 constexpr int steps_at_once() {
   const int registers = 65536 / (sparse_mla_round_up(THREADS, 128) * BLOCKS_PER_SM) / 8 * 8;
   const int beside = (registers < 168 ? registers : 168) - 40 - 24 * SLABS_PER_WARP * HEAD_TILES;
   const int steps = beside / (8 + 8 * HEAD_TILES);
-  return steps < 1 ? 1 : steps > 4 ? 4 : steps;
+  const int most = SLABS_PER_WARP == 2 ? 2 : 4;
+  return steps < 1 ? 1 : steps > most ? most : steps;
 }
 constexpr int STEPS_AT_ONCE = steps_at_once() < KEY_STEPS ? steps_at_once() : KEY_STEPS;
 

@@ -34,7 +34,9 @@ struct Device {
   cu::DeviceBuffer q, window_pool, selected_pool, window_indices, selected_indices, window_counts,
       selected_counts, sink, positions, frequencies, out, exchange_values, exchange_sums;
 
-  Device(const cu::Context& on, const cu::Stream& at, const test::SparseMlaInputs& inputs)
+  Device(const cu::Context& on, const cu::Stream& at, const test::SparseMlaInputs& inputs,
+         std::size_t value_bytes = std::size_t{64} << 20,
+         std::size_t sum_bytes = std::size_t{4} << 20)
       : context(on), stream(at), in(inputs) {
     q = test::to_device(on, at, in.q);
     window_pool = test::to_device(on, at, in.window_pool);
@@ -48,8 +50,8 @@ struct Device {
     positions = test::to_device(on, at, in.positions);
     frequencies = test::to_device(on, at, in.frequencies);
     out = cu::DeviceBuffer::allocate(on, in.q.size() * 2);
-    exchange_values = cu::DeviceBuffer::allocate(on, std::size_t{64} << 20);
-    exchange_sums = cu::DeviceBuffer::allocate(on, std::size_t{4} << 20);
+    exchange_values = cu::DeviceBuffer::allocate(on, value_bytes);
+    exchange_sums = cu::DeviceBuffer::allocate(on, sum_bytes);
     exchange_values.fill_bytes(at, 0xff);
     exchange_sums.fill_bytes(at, 0xff);
     at.synchronize();
@@ -98,11 +100,14 @@ std::vector<Compiled<Family>> compile(const cu::Context& context,
                                       std::size_t most_variants) {
   auto chosen = Family::space(problem, cu::limits_of(context.device())).extremes();
   if (chosen.size() > most_variants) chosen.resize(most_variants);
+  std::vector<jit::Variant> variants;
+  for (const auto& params : chosen)
+    variants.push_back({std::string(Family::kStem), jit::param_values(params)});
+  auto kernels = test::load_variants(context, variants);
   std::vector<Compiled<Family>> compiled;
-  for (const auto& params : chosen) {
-    const jit::Variant variant{std::string(Family::kStem), jit::param_values(params)};
-    compiled.push_back({params, test::load_variant(context, variant)});
-    compiled.back().kernel.prefer_shared_memory(context);
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    kernels[i].prefer_shared_memory(context);
+    compiled.push_back({chosen[i], std::move(kernels[i])});
   }
   return compiled;
 }
@@ -181,6 +186,52 @@ void check_family(std::size_t most_variants) {
   fmt::print("{}: worst relative error {:.2e}\n", Family::kStem, worst);
 }
 
+/// Few launches, every buffer as small as it may be: for memcheck and racecheck.
+template <class Family>
+void check_bounds(std::size_t most_variants) {
+  const auto driver = test::driver_or_skip(1);
+  if (!driver) return;
+  const cu::Context context = cu::Context::retain(driver, 0);
+  const cu::Stream stream = cu::Stream::create(context);
+  if (!Family::runs_on(cu::limits_of(context.device())) &&
+      test::skip(std::string(Family::kStem) + " needs another card"))
+    return;
+  const SparseMlaDecodeProblem problem{.rows = 2, .heads = 16, .selected_slots = 64};
+  const auto variants = compile<Family>(context, problem, most_variants);
+  const auto cases = test::sparse_mla_cases({.rows = problem.rows,
+                                             .heads = problem.heads,
+                                             .window_slots = problem.window_slots,
+                                             .selected_slots = problem.selected_slots,
+                                             .window_layout = window_layout(problem),
+                                             .selected_layout = selected_layout(problem)});
+  int checked = 0;
+  for (const auto& one : cases) {
+    if (one.name != "lists that fill no tile, garbage behind them" &&
+        one.name != "unused slots among used ones" && one.name != "a row without keys" &&
+        one.name != "the first and the last entry of the pools")
+      continue;
+    ++checked;
+    const auto reference =
+        test::sparse_mla_reference(one.inputs, problem.has_sink, problem.inverse_rope);
+    for (const auto& variant : variants) {
+      CAPTURE(one.name,
+              jit::describe({std::string(Family::kStem), jit::param_values(variant.params)}));
+      const Device device(context, stream, one.inputs,
+                          static_cast<std::size_t>(std::max<long long>(
+                              Family::exchange_value_bytes(problem, variant.params), 16)),
+                          static_cast<std::size_t>(std::max<long long>(
+                              Family::exchange_sum_bytes(problem, variant.params), 16)));
+      const auto got = device.run(variant.kernel, Family::launch_shape(problem, variant.params));
+      const auto difference = test::compare(got, reference);
+      CAPTURE(difference.relative);
+      REQUIRE_FALSE(difference.nan_differs);
+      REQUIRE(difference.relative <= one.tolerance);
+      REQUIRE(device.exchange_is_clean());
+    }
+  }
+  REQUIRE(checked == 4);
+}
+
 /// Entries in the last page of a pool beyond 2^31 bytes.
 template <class Family>
 void check_large_pool() {
@@ -237,6 +288,12 @@ TEST_CASE("sparse MLA decode on wgmma agrees with the reference in every case", 
 TEST_CASE("the per-head sparse MLA decode agrees with the reference in every case",
           "[gpu][kernel]") {
   check_family<kernels::SparseMlaDecodeSimt>(1);
+}
+TEST_CASE("sparse MLA decode stays within its buffers", "[gpu][kernel][sanitize]") {
+  check_bounds<kernels::SparseMlaDecode>(4);
+}
+TEST_CASE("sparse MLA decode on wgmma stays within its buffers", "[gpu][kernel][sanitize]") {
+  check_bounds<kernels::SparseMlaDecodeSm90>(3);
 }
 TEST_CASE("sparse MLA decode reads the last page of a pool beyond 2 GiB", "[gpu][kernel]") {
   check_large_pool<kernels::SparseMlaDecode>();

@@ -6,6 +6,7 @@
 #include <array>
 #include <map>
 
+#include "kernel_templates/memory_read.space.hpp"
 #include "kernel_templates/sparse_mla_decode_simt.space.hpp"
 #include "kernel_templates/sparse_mla_decode_sm90.space.hpp"
 
@@ -59,7 +60,7 @@ std::vector<MlaCell> mla_cells() {
   std::vector<MlaCell> cells;
   for (const bool first : {true, false})
     for (const int selected : {512, 64, 1024, 0})
-      for (const int heads : {64, 8, 32, 16})
+      for (const int heads : {64, 32, 16, 8})
         for (const int rows : kRows) {
           const bool telling =
               selected == 512 && (rows == 1 || rows == 16 || rows == 64 || rows == 128);
@@ -121,6 +122,14 @@ MlaCandidate simt_candidate(const MlaCell& cell) {
   problem.apply_to(params);
   return {.variant = {std::string(kernels::SparseMlaDecodeSimt::kStem), jit::param_values(params)},
           .shape = kernels::SparseMlaDecodeSimt::launch_shape(problem, params)};
+}
+
+std::vector<jit::Variant> fixed_variants(const cu::DeviceLimits& limits) {
+  std::vector<jit::Variant> variants;
+  for (const auto& params : kernels::MemoryRead::space({}, limits).candidates())
+    variants.push_back({std::string(kernels::MemoryRead::kStem), jit::param_values(params)});
+  variants.push_back(simt_candidate(mla_cells().front()).variant);
+  return variants;
 }
 
 }  // namespace ingot::bench

@@ -29,4 +29,30 @@ inline void copy_bulk(u32 to, const void* from, u32 bytes, u32 barrier) {
   test::emulator::copy_bulk(to, from, bytes, barrier);
 }
 
+inline u64 evict_first_policy() {
+  return 0;
+}
+inline void copy_bulk(u32 to, const void* from, u32 bytes, u32 barrier, u64) {
+  copy_bulk(to, from, bytes, barrier);
+}
+inline void copy_bulk_multicast(u32 to, const void* from, u32 bytes, u32 barrier, u16 ranks, u64) {
+  for (unsigned rank = 0; rank < 16; ++rank)
+    if (ranks >> rank & 1) test::emulator::copy_bulk_remote(to, from, bytes, barrier, rank);
+}
+inline void arrive_remote(u32 barrier, u32 rank) {
+  test::emulator::barrier_arrive_remote(barrier, rank);
+}
+inline void store_remote(u32 to, uint4 value, u32 barrier, u32 rank) {
+  test::emulator::store_remote(to, &value, sizeof value, barrier, rank);
+}
+inline void copy_remote(u32 to, u32 from, u32 bytes, u32 barrier, u32 rank) {
+  test::emulator::copy_bulk_remote(to, test::emulator::shared_pointer(from), bytes, barrier, rank);
+}
+inline void arrive_cluster() {
+  test::emulator::arrive_cluster();
+}
+inline void wait_cluster() {
+  test::emulator::wait_cluster();
+}
+
 }  // namespace ingot::kernels::barrier

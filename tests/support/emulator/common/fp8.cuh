@@ -29,6 +29,9 @@ inline u32 code_of(float value) {
 inline u32 from_floats(float low, float high) {
   return code_of(low) | (code_of(high) << 8);
 }
+inline float ue8m0_value(u32 byte) {
+  return std::ldexp(1.0f, static_cast<int>(byte) - 127);
+}
 inline int scale_exponent(float amax) {
   const u32 bits = __float_as_uint(std::fmax(amax, 1e-4f) * (1.0f / 448.0f));
   return min(static_cast<int>(bits >> 23) - 127 + ((bits & 0x7fffffu) != 0 ? 1 : 0), 127);
@@ -42,6 +45,28 @@ inline u32 to_f16(u32 pair) {
 }
 inline u32 high_to_f16(u32 word) {
   return to_f16(word >> 16);
+}
+
+struct Quantized {
+  uint2 codes;
+  float scale;
+};
+// One activation group of 128: half a warp, eight bf16 values a lane.
+inline Quantized quantize_group(uint4 eight) {
+  const u32 words[4] = {eight.x, eight.y, eight.z, eight.w};
+  u32 bits = 0;
+  for (int i = 0; i < 8; ++i)
+    bits = max(bits, (i % 2 == 0 ? words[i / 2] << 16 : words[i / 2] & 0xffff0000u) & 0x7fffffffu);
+  for (int lanes = 8; lanes > 0; lanes /= 2)
+    bits = max(bits, __shfl_xor_sync(0xffffffffu, bits, lanes));
+  const int exponent = scale_exponent(__uint_as_float(bits));
+  const float factor = inverse_power_of_two(exponent);
+  u32 halves[4];
+  for (int i = 0; i < 4; ++i)
+    halves[i] = from_floats(__uint_as_float(words[i] << 16) * factor,
+                            __uint_as_float(words[i] & 0xffff0000u) * factor);
+  return {make_uint2(halves[0] | (halves[1] << 16), halves[2] | (halves[3] << 16)),
+          bits > 0x7f800000u ? __uint_as_float(0x7fffffffu) : std::ldexp(1.0f, exponent)};
 }
 
 }  // namespace ingot::kernels::fp8
