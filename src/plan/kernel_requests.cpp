@@ -6,8 +6,12 @@
 #include <array>
 
 #include "kernel_templates/act_quant.space.hpp"
+#include "kernel_templates/compress_kv.space.hpp"
 #include "kernel_templates/fp8_linear.space.hpp"
 #include "kernel_templates/fp8_linear_sm90.space.hpp"
+#include "kernel_templates/indexer_scores.space.hpp"
+#include "kernel_templates/indexer_scores_sm90.space.hpp"
+#include "kernel_templates/indexer_topk.space.hpp"
 #include "kernel_templates/rms_norm.space.hpp"
 #include "kernel_templates/rope_kv_append.space.hpp"
 #include "src/weights/tensor_table.hpp"
@@ -71,6 +75,66 @@ void add_fp8_linears(Requests& requests, const ModelConfig& config, const PlanSc
   }
 }
 
+/// The compressed-KV path: compressors of the layer kinds that the model has, and, for CSA, the
+/// indexer. All index heads on every rank: scores need no reduction, and all ranks select alike.
+void add_compressed_kv(Requests& requests, const ModelConfig& config, const PlanScope& scope) {
+  constexpr int kKeyPage = 64;  // entries; the pools' layout is FlashMLA's
+  const auto& ratios = config.compress_ratios;
+  const bool csa = std::find(ratios.begin(), ratios.end(), 4) != ratios.end();
+  const bool hca = std::find(ratios.begin(), ratios.end(), 128) != ratios.end();
+  for (const int sequences : scope.batch_buckets) {
+    if (hca) {
+      requests.add<kernels::CompressKv>(
+          {.sequences = sequences, .ratio = 128, .page_entries = 2, .page_bytes = 1728});
+    }
+    if (!csa) continue;
+    constexpr int kKeyBytes = kernels::INDEX_CODE_BYTES + kernels::INDEX_SCALE_BYTES;
+    requests.add<kernels::CompressKv>({.sequences = sequences, .page_entries = kKeyPage});
+    requests.add<kernels::CompressKv>({.sequences = sequences,
+                                       .index_keys = true,
+                                       .page_entries = kKeyPage,
+                                       .page_bytes = kKeyPage * kKeyBytes,
+                                       .entry_stride = kernels::INDEX_CODE_BYTES});
+    const kernels::IndexerScoresProblem scores{.rows = sequences,
+                                               .heads = config.index_heads,
+                                               .page_entries = kKeyPage,
+                                               .page_bytes = kKeyPage * kKeyBytes};
+    requests.add<kernels::IndexerScores>(scores);
+    if (kernels::IndexerScoresSm90::takes(scores)) requests.add<kernels::IndexerScoresSm90>(scores);
+    for (const std::int64_t context : scope.context_buckets) {
+      requests.add<kernels::IndexerTopk>(
+          {.rows = sequences,
+           .entries = static_cast<int>(std::max<std::int64_t>(context / 4, 1)),
+           .topk = config.index_topk,
+           .page_entries = kKeyPage});
+    }
+  }
+}
+
+/// The kernels of the compressed-KV path are written for these widths.
+Result<void> require_compressed_widths(const ModelConfig& config) {
+  const bool csa = std::find(config.compress_ratios.begin(), config.compress_ratios.end(), 4) !=
+                   config.compress_ratios.end();
+  if (config.head_dim != kernels::compress_kv_dims(false) ||
+      config.rope_dim != kernels::COMPRESS_ROPE_DIMS) {
+    return fail(ErrorCode::unsupported,
+                fmt::format("there are no GPU kernels for this model: KV entries of {} dimensions, "
+                            "{} of them rope, instead of {} and {}",
+                            config.head_dim, config.rope_dim, kernels::compress_kv_dims(false),
+                            kernels::COMPRESS_ROPE_DIMS));
+  }
+  if (csa && (config.index_head_dim != kernels::INDEX_DIMS || config.index_heads % 8 != 0 ||
+              config.index_topk % 4 != 0)) {
+    return fail(ErrorCode::unsupported,
+                fmt::format("there are no GPU kernels for this model: an indexer of {} heads of {} "
+                            "dimensions and top {}; heads must be a multiple of 8, of {} "
+                            "dimensions, and the top a multiple of 4",
+                            config.index_heads, config.index_head_dim, config.index_topk,
+                            kernels::INDEX_DIMS));
+  }
+  return {};
+}
+
 /// FP8 weights are scaled by blocks of 128 x 128, and the kernels read whole blocks.
 Result<void> require_whole_blocks(const ModelConfig& config, int tp) {
   constexpr int kBlock = 128;
@@ -101,6 +165,9 @@ Result<std::vector<KernelUse>> kernel_uses(const ModelConfig& config, const Plan
   if (auto whole = require_whole_blocks(config, scope.tp_size); !whole) {
     return tl::unexpected(whole.error());
   }
+  if (auto widths = require_compressed_widths(config); !widths) {
+    return tl::unexpected(widths.error());
+  }
   Requests requests(device);
   // Norms: before each sublayer and at the end (hidden), of the query's low-rank part, of the KV
   // latent and compressed entries (head_dim), of the indexer's keys. None of them is split.
@@ -112,6 +179,7 @@ Result<std::vector<KernelUse>> kernel_uses(const ModelConfig& config, const Plan
   }
   add_fp8_linears(requests, config, scope);
   requests.add<kernels::RopeKvAppend>({.normalize = true});
+  add_compressed_kv(requests, config, scope);
   return requests.take();
 }
 

@@ -25,7 +25,8 @@ struct KernelUse {
 
 /// Every use that the model makes of kernels on this card within this scope; equal ones are one.
 /// Errors: invalid_argument for a TP size that the model cannot be split by (names the valid ones),
-/// unsupported for a model whose linears are not whole 128 x 128 blocks.
+/// unsupported for a model whose linears are not whole 128 x 128 blocks, or whose KV entries or
+/// indexer have other widths than the kernels.
 [[nodiscard]] Result<std::vector<KernelUse>> kernel_uses(const ModelConfig& config,
                                                          const PlanScope& scope,
                                                          const cu::DeviceLimits& device);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <stdexcept>
 
 #include "tests/support/emulator/device.hpp"
 
@@ -55,6 +56,9 @@ inline int min(int a, int b) {
 inline int max(int a, int b) {
   return a > b ? a : b;
 }
+inline unsigned min(unsigned a, unsigned b) {
+  return a < b ? a : b;
+}
 inline unsigned max(unsigned a, unsigned b) {
   return a > b ? a : b;
 }
@@ -84,6 +88,9 @@ inline int __popc(unsigned x) {
 }
 inline int __ffs(unsigned x) {
   return x == 0 ? 0 : std::countr_zero(x) + 1;
+}
+inline int __clz(int x) {
+  return std::countl_zero(static_cast<unsigned>(x));
 }
 inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
   const std::uint64_t bytes = (static_cast<std::uint64_t>(b) << 32) | a;
@@ -133,7 +140,24 @@ inline unsigned ballot(const void* site, bool predicate) {
       nullptr);
   return result;
 }
-inline constexpr char kShuffleXor = 0, kShuffle = 0, kBallot = 0, kSyncWarp = 0;
+// One number from all lanes' numbers, for all lanes.
+inline unsigned reduce(const void* site, unsigned value, unsigned (*join)(unsigned, unsigned)) {
+  unsigned result = 0;
+  warp_collective(
+      site, &value, &result,
+      [](const void* const* operands, void* const* results, const void* extra) {
+        const auto both = *static_cast<unsigned (*const*)(unsigned, unsigned)>(extra);
+        unsigned joined = *static_cast<const unsigned*>(operands[0]);
+        for (int i = 1; i < 32; ++i)
+          joined = both(joined, *static_cast<const unsigned*>(operands[i]));
+        for (int i = 0; i < 32; ++i)
+          *static_cast<unsigned*>(results[i]) = joined;
+      },
+      &join);
+  return result;
+}
+inline constexpr char kShuffleXor = 0, kShuffle = 0, kShuffleUp = 0, kBallot = 0, kSyncWarp = 0,
+                      kReduceAdd = 0, kReduceMin = 0, kReduceMax = 0;
 
 }  // namespace ingot::test::emulator
 
@@ -149,6 +173,24 @@ T __shfl_sync(unsigned, T value, int from) {
   return exchange(
       &kShuffle, value, [](int, int source) { return source & 31; }, from);
 }
+template <class T>
+T __shfl_up_sync(unsigned, T value, int distance) {
+  using namespace ingot::test::emulator;
+  return exchange(
+      &kShuffleUp, value, [](int lane, int d) { return lane < d ? lane : lane - d; }, distance);
+}
+inline unsigned __reduce_add_sync(unsigned, unsigned value) {
+  using namespace ingot::test::emulator;
+  return reduce(&kReduceAdd, value, [](unsigned a, unsigned b) { return a + b; });
+}
+inline unsigned __reduce_min_sync(unsigned, unsigned value) {
+  using namespace ingot::test::emulator;
+  return reduce(&kReduceMin, value, [](unsigned a, unsigned b) { return min(a, b); });
+}
+inline unsigned __reduce_max_sync(unsigned, unsigned value) {
+  using namespace ingot::test::emulator;
+  return reduce(&kReduceMax, value, [](unsigned a, unsigned b) { return max(a, b); });
+}
 inline unsigned __ballot_sync(unsigned, bool predicate) {
   return ingot::test::emulator::ballot(&ingot::test::emulator::kBallot, predicate);
 }
@@ -162,8 +204,26 @@ inline void __syncthreads() {
   const auto& size = ingot::test::emulator::block_size();
   ingot::test::emulator::sync_block(0, static_cast<int>(size.x * size.y * size.z), true);
 }
-inline int atomicMax(int* at, int value) {
-  const int old = *at;
+template <class T>
+T atomicMax(T* at, T value) {
+  const T old = *at;
   if (value > old) *at = value;
   return old;
 }
+template <class T>
+T atomicMin(T* at, T value) {
+  const T old = *at;
+  if (value < old) *at = value;
+  return old;
+}
+inline unsigned atomicAdd(unsigned* at, unsigned value) {
+  const unsigned old = *at;
+  *at = old + value;
+  return old;
+}
+inline unsigned atomicOr(unsigned* at, unsigned value) {
+  const unsigned old = *at;
+  *at = old | value;
+  return old;
+}
+inline void __threadfence() {}

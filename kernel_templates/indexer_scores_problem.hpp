@@ -1,0 +1,17 @@
+#pragma once
+
+#include "kernel_templates/indexer_scores.args.h"
+
+namespace ingot::kernels {
+
+/// What every family that scores index keys is asked for.
+struct IndexerScoresProblem {
+  int rows = 1;           ///< query tokens of a launch
+  int rows_together = 1;  ///< neighbouring rows of one sequence: 1, or the query tokens of a step
+  int heads = 64;         ///< index heads of this rank
+  // Layout of the pool.
+  int page_entries = 64;
+  int page_bytes = 4352;
+};
+
+}  // namespace ingot::kernels
