@@ -31,10 +31,25 @@ struct CompressKvProblem {
   bool index_keys = false;
   int state_rows = 16;  ///< newest tokens whose state is kept
   // Layout of the pool.
-  int page_entries = 64;
-  int page_bytes = 37440;
-  int entry_stride = 576;
-  bool scales_beside = false;
+  int page_entries = KV_PAGE_ENTRIES;
+  int page_bytes = KV_PAGE_BYTES;
+  int entry_stride = KV_ENTRY_STRIDE;
+  bool scales_beside = KV_SCALES_BESIDE;
+
+  template <class Self, class Visit>
+  static void for_each_field(Self& self, Visit&& visit) {
+    auto& [sequences, tokens, ratio, index_keys, state_rows, page_entries, page_bytes, entry_stride,
+           scales_beside] = self;
+    visit("sequences", sequences);
+    visit("tokens", tokens);
+    visit("ratio", ratio);
+    visit("index_keys", index_keys);
+    visit("state_rows", state_rows);
+    visit("page_entries", page_entries);
+    visit("page_bytes", page_bytes);
+    visit("entry_stride", entry_stride);
+    visit("scales_beside", scales_beside);
+  }
 };
 
 /// The compressor: running state, pooled entries into the paged pool. Device code: compress_kv.cuh.

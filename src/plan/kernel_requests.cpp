@@ -78,35 +78,38 @@ void add_fp8_linears(Requests& requests, const ModelConfig& config, const PlanSc
 /// The compressed-KV path: compressors of the layer kinds that the model has, and, for CSA, the
 /// indexer. All index heads on every rank: scores need no reduction, and all ranks select alike.
 void add_compressed_kv(Requests& requests, const ModelConfig& config, const PlanScope& scope) {
-  constexpr int kKeyPage = 64;  // entries; the pools' layout is FlashMLA's
+  constexpr int kKeyPage = 64;  // index keys; the selected entries' pages are as long
   const auto& ratios = config.compress_ratios;
   const bool csa = std::find(ratios.begin(), ratios.end(), 4) != ratios.end();
   const bool hca = std::find(ratios.begin(), ratios.end(), 128) != ratios.end();
   for (const int sequences : scope.batch_buckets) {
     if (hca) {
-      requests.add<kernels::CompressKv>(
-          {.sequences = sequences, .ratio = 128, .page_entries = 2, .page_bytes = 1728});
+      requests.add<kernels::CompressKv>({.sequences = sequences, .ratio = 128});
     }
     if (!csa) continue;
     constexpr int kKeyBytes = kernels::INDEX_CODE_BYTES + kernels::INDEX_SCALE_BYTES;
-    requests.add<kernels::CompressKv>({.sequences = sequences, .page_entries = kKeyPage});
+    requests.add<kernels::CompressKv>({.sequences = sequences});
     requests.add<kernels::CompressKv>({.sequences = sequences,
                                        .index_keys = true,
                                        .page_entries = kKeyPage,
                                        .page_bytes = kKeyPage * kKeyBytes,
-                                       .entry_stride = kernels::INDEX_CODE_BYTES});
+                                       .entry_stride = kernels::INDEX_CODE_BYTES,
+                                       .scales_beside = false});
     const kernels::IndexerScoresProblem scores{.rows = sequences,
                                                .heads = config.index_heads,
                                                .page_entries = kKeyPage,
                                                .page_bytes = kKeyPage * kKeyBytes};
-    requests.add<kernels::IndexerScores>(scores);
-    if (kernels::IndexerScoresSm90::takes(scores)) requests.add<kernels::IndexerScoresSm90>(scores);
+    if (kernels::IndexerScoresSm90::takes(scores)) {
+      requests.add<kernels::IndexerScores, kernels::IndexerScoresSm90>(scores);
+    } else {
+      requests.add<kernels::IndexerScores>(scores);
+    }
     for (const std::int64_t context : scope.context_buckets) {
       requests.add<kernels::IndexerTopk>(
           {.rows = sequences,
            .entries = static_cast<int>(std::max<std::int64_t>(context / 4, 1)),
            .topk = config.index_topk,
-           .page_entries = kKeyPage});
+           .page_entries = kernels::KV_PAGE_ENTRIES});
     }
   }
 }
