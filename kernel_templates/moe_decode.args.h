@@ -14,15 +14,16 @@ struct MoeDecodeArgs {
   const float* x_scale;  // [tokens, HIDDEN / 128] powers of two; NaN where the group holds a NaN
   const int* experts;    // [tokens, TOPK] ids in [0, EXPERTS), distinct within a token
   const float* weights;  // [tokens, TOPK] of the experts in the sum
-  const u8* gate_up;     // [EXPERTS][INTER / 16][HIDDEN / 128] jobs: rows are 8 of gate, 8 of up, twice
-  const u8* down;        // [EXPERTS][HIDDEN / 32][INTER / 128] jobs
-  float* sums;           // [2][TOPK * tokens][2][INTER] fp32 workspace: gate, then up; the second
-                         // plane for what a strip that two blocks share gets from the other one
-  u8* activations;       // [TOPK * tokens][moe_record_bytes(INTER)] workspace of BARRIERS == 2
-  float* out;            // [tokens, HIDDEN] fp32: this rank's part of the experts' weighted sum
-  u32* counters;         // [MOE_COUNTER_WORDS] zero before the first launch, then left alone
-  float limit;           // clamp of gate (above) and up (both sides); infinity for none
-  int tokens;            // at most BATCH
+  const u8*
+      gate_up;      // [EXPERTS][INTER / 16][HIDDEN / 128] jobs: rows are 8 of gate, 8 of up, twice
+  const u8* down;   // [EXPERTS][HIDDEN / 32][INTER / 128] jobs
+  float* sums;      // [2][TOPK * tokens][2][INTER] fp32 workspace: gate, then up; the second
+                    // plane for what a strip that two blocks share gets from the other one
+  u8* activations;  // [TOPK * tokens][moe_record_bytes(INTER)] workspace of BARRIERS == 2
+  float* out;       // [tokens, HIDDEN] fp32: this rank's part of the experts' weighted sum
+  u32* counters;    // [MOE_COUNTER_WORDS] zero before the first launch, then left alone
+  float limit;      // clamp of gate (above) and up (both sides); infinity for none
+  int tokens;       // at most BATCH
 };
 constexpr int MOE_COUNTER_STRIDE = 32, MOE_COUNTER_WORDS = 2 * MOE_COUNTER_STRIDE;
 
@@ -67,10 +68,11 @@ constexpr bool moe_resident(int topk, int batch, int nmax) {
 }
 // Inputs of token blocks during gate/up; afterwards output sums and activations.
 constexpr int moe_region_bytes(int hidden, int inter, int topk, int batch, int nmax, int x_buffers,
-                               int barriers, int stage_jobs) {
+                               int barriers, int stage_jobs, int warps) {
   const int inputs = x_buffers * nmax * moe_x_row_bytes(hidden);
+  const int slots = warps / stage_jobs > 2 ? warps / stage_jobs : 2;
   const int rows =
-      barriers == 1 ? topk * batch : 2 * moe_segment_blocks(inter, stage_jobs) * nmax;
+      barriers == 1 ? topk * batch : slots * moe_segment_blocks(inter, stage_jobs) * nmax;
   const int outputs = batch * MOE_JOB_ROWS * 4 + rows * moe_record_bytes(inter);
   return moe_align(inputs > outputs ? inputs : outputs, 128);
 }
@@ -93,9 +95,8 @@ constexpr int MOE_MOST_STAGES = 24, MOE_H_SLOTS = 8;
 constexpr int MOE_BARRIERS = 2 * MOE_MOST_STAGES + 4 + 2 * MOE_H_SLOTS + 2 * 4 + 1;
 constexpr int moe_plan_bytes(int experts, int topk, int batch, int nmax) {
   const int blocks = moe_most_blocks(experts, topk, batch, nmax), pairs = topk * batch;
-  return moe_align(MOE_BARRIERS * 8 + 32 * 4 + blocks * 6 +
-                       pairs * (moe_keeps_weights(batch) ? 10 : 6),
-                   128);
+  return moe_align(
+      MOE_BARRIERS * 8 + 32 * 4 + blocks * 6 + pairs * (moe_keeps_weights(batch) ? 10 : 6), 128);
 }
 constexpr int moe_decode_smem_bytes(int hidden, int inter, int experts, int topk, int batch,
                                     int warps, int stage_jobs, int stages, int nmax, int x_buffers,
@@ -103,7 +104,8 @@ constexpr int moe_decode_smem_bytes(int hidden, int inter, int experts, int topk
   const int reduce = moe_reduce_bytes(warps, stage_jobs);
   const int scratch = moe_resident(topk, batch, nmax) ? 0 : moe_plan_scratch_bytes(experts, batch);
   return stages * stage_jobs * MOE_JOB_BYTES +
-         moe_region_bytes(hidden, inter, topk, batch, nmax, x_buffers, barriers, stage_jobs) +
+         moe_region_bytes(hidden, inter, topk, batch, nmax, x_buffers, barriers, stage_jobs,
+                          warps) +
          moe_align(reduce > scratch ? reduce : scratch, 128) +
          moe_plan_bytes(experts, topk, batch, nmax);
 }

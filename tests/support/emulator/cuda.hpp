@@ -79,6 +79,9 @@ inline float __fadd_rn(float a, float b) {
 inline float __fsub_rn(float a, float b) {
   return a - b;
 }
+inline float __fdividef(float a, float b) {
+  return a / b;
+}
 inline int __popc(unsigned x) {
   return std::popcount(x);
 }
@@ -133,7 +136,8 @@ inline unsigned ballot(const void* site, bool predicate) {
       nullptr);
   return result;
 }
-inline constexpr char kShuffleXor = 0, kShuffle = 0, kBallot = 0, kSyncWarp = 0;
+inline constexpr char kShuffleXor = 0, kShuffleUp = 0, kShuffle = 0, kMaximum = 0, kBallot = 0,
+                      kSyncWarp = 0;
 
 }  // namespace ingot::test::emulator
 
@@ -144,6 +148,12 @@ T __shfl_xor_sync(unsigned, T value, int mask) {
       &kShuffleXor, value, [](int lane, int m) { return lane ^ m; }, mask);
 }
 template <class T>
+T __shfl_up_sync(unsigned, T value, int lanes) {
+  using namespace ingot::test::emulator;
+  return exchange(
+      &kShuffleUp, value, [](int lane, int up) { return lane >= up ? lane - up : lane; }, lanes);
+}
+template <class T>
 T __shfl_sync(unsigned, T value, int from) {
   using namespace ingot::test::emulator;
   return exchange(
@@ -151,6 +161,20 @@ T __shfl_sync(unsigned, T value, int from) {
 }
 inline unsigned __ballot_sync(unsigned, bool predicate) {
   return ingot::test::emulator::ballot(&ingot::test::emulator::kBallot, predicate);
+}
+inline int __reduce_max_sync(unsigned, int value) {
+  int result = 0;
+  ingot::test::emulator::warp_collective(
+      &ingot::test::emulator::kMaximum, &value, &result,
+      [](const void* const* operands, void* const* results, const void*) {
+        int most = *static_cast<const int*>(operands[0]);
+        for (int i = 1; i < 32; ++i)
+          most = max(most, *static_cast<const int*>(operands[i]));
+        for (int i = 0; i < 32; ++i)
+          *static_cast<int*>(results[i]) = most;
+      },
+      nullptr);
+  return result;
 }
 inline bool __any_sync(unsigned, bool predicate) {
   return __ballot_sync(~0u, predicate) != 0;
@@ -165,5 +189,10 @@ inline void __syncthreads() {
 inline int atomicMax(int* at, int value) {
   const int old = *at;
   if (value > old) *at = value;
+  return old;
+}
+inline unsigned atomicOr(unsigned* at, unsigned bits) {
+  const unsigned old = *at;
+  *at |= bits;
   return old;
 }

@@ -28,5 +28,11 @@ inline void publish_to_async_proxy() {}
 inline void copy_bulk(u32 to, const void* from, u32 bytes, u32 barrier) {
   test::emulator::copy_bulk(to, from, bytes, barrier);
 }
+inline u64 evict_first_policy() {
+  return 1;
+}
+inline void copy_bulk(u32 to, const void* from, u32 bytes, u32 barrier, u64) {
+  test::emulator::copy_bulk(to, from, bytes, barrier);
+}
 
 }  // namespace ingot::kernels::barrier
