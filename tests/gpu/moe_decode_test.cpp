@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <optional>
 #include <span>
 
 #include "kernel_templates/moe_decode.space.hpp"
@@ -10,6 +11,7 @@
 #include "tests/support/device_data.hpp"
 #include "tests/support/gpu.hpp"
 #include "tests/support/moe_experts.hpp"
+#include "tests/support/notes.hpp"
 #include "tests/support/skip.hpp"
 
 using namespace ingot;
@@ -85,49 +87,63 @@ struct Batch {
   bool nan = false;
 };
 
-/// Runs variants of each batch bucket and compares them with the reference. Returns how many.
-int check_shape(const cu::Context& context, const cu::Stream& stream, test::MoeShape shape,
-                bool whole_experts, int scale_spread, std::span<const Batch> batches,
-                std::size_t most_variants, double& worst) {
+struct Case {
+  test::MoeShape shape;
+  bool whole_experts;
+  int scale_spread;
+  std::size_t most_variants;  // of a batch
+};
+
+/// Runs variants of each batch's bucket and compares them with the reference.
+void check_batches(const Case& c, std::span<const Batch> batches) {
+  const auto driver = test::driver_or_skip(1);
+  if (!driver) return;
+  const cu::Context context = cu::Context::retain(driver, 0);
+  const cu::Stream stream = cu::Stream::create(context);
   const cu::DeviceLimits limits = cu::limits_of(context.device());
-  std::vector<MoeExperts> inputs;
   std::vector<std::vector<MoeDecode::Params>> chosen;
   std::vector<jit::Variant> erased;
   for (const Batch& batch : batches) {
-    shape.tokens = batch.tokens;
-    inputs.push_back(test::random_moe(shape, batch.routing, scale_spread, 7));
-    if (batch.nan) test::poison(inputs.back(), batch.tokens / 2, 130);
     // A bucket that the tokens do not fill.
     const int bucket = batch.tokens <= 4 ? batch.tokens : (batch.tokens + 15) / 16 * 16;
     const MoeDecodeProblem problem{.batch = bucket,
-                                   .inter = shape.inter,
-                                   .hidden = shape.hidden,
-                                   .experts = shape.experts,
-                                   .topk = shape.topk,
-                                   .whole_experts = whole_experts};
+                                   .inter = c.shape.inter,
+                                   .hidden = c.shape.hidden,
+                                   .experts = c.shape.experts,
+                                   .topk = c.shape.topk,
+                                   .whole_experts = c.whole_experts};
     auto variants = MoeDecode::space(problem, limits).extremes();
-    if (variants.size() > most_variants) variants.resize(most_variants);
+    if (variants.size() > c.most_variants) variants.resize(c.most_variants);
     for (const auto& params : variants)
       erased.push_back({std::string(MoeDecode::kStem), jit::param_values(params)});
     chosen.push_back(std::move(variants));
   }
+  test::note(0, "compiling");
   const auto kernels = test::load_variants(context, erased);
-  Device device(context, stream, inputs.front());
+  std::optional<Device> device;
   std::size_t next = 0;
+  double worst = 0;
   for (std::size_t b = 0; b < batches.size(); ++b) {
-    device.take_batch(inputs[b]);
-    const auto expected = inputs[b].reference(whole_experts);
+    test::note(0, "making a batch and its reference");
+    test::MoeShape shape = c.shape;
+    shape.tokens = batches[b].tokens;
+    MoeExperts experts = test::random_moe(shape, batches[b].routing, c.scale_spread, 7);
+    if (batches[b].nan) test::poison(experts, shape.tokens / 2, 130);
+    if (!device) device.emplace(context, stream, experts);  // all batches have the same weights
+    device->take_batch(experts);
+    const auto expected = experts.reference(c.whole_experts);
     for (const auto& params : chosen[b]) {
-      CAPTURE(jit::describe(erased[next]), batches[b].tokens, static_cast<int>(batches[b].routing));
+      CAPTURE(jit::describe(erased[next]), shape.tokens, static_cast<int>(batches[b].routing));
+      test::note(0, "launching");
       const jit::Kernel& kernel = kernels[next++];
       const auto launch = MoeDecode::launch_shape({}, params, limits);
-      auto got = device.run(kernel, launch);
+      auto got = device->run(kernel, launch);
       for (int again = 0; again < 2; ++again) {
-        const auto repeated = device.run(kernel, launch);
+        const auto repeated = device->run(kernel, launch);
         REQUIRE(std::memcmp(repeated.data(), got.data(), got.size() * 4) == 0);
       }
-      for (std::size_t i = expected.size(); i < got.size(); ++i)
-        REQUIRE(std::bit_cast<std::uint32_t>(got[i]) == 0xffffffffU);
+      REQUIRE(std::all_of(got.begin() + static_cast<std::ptrdiff_t>(expected.size()), got.end(),
+                          [](float x) { return std::bit_cast<std::uint32_t>(x) == 0xffffffffU; }));
       got.resize(expected.size());
       const auto difference = test::compare_moe(got, expected, shape.hidden);
       CAPTURE(difference.relative, difference.worst_row);
@@ -137,35 +153,79 @@ int check_shape(const cu::Context& context, const cu::Stream& stream, test::MoeS
       worst = std::max(worst, difference.relative);
     }
   }
-  return static_cast<int>(erased.size());
+  fmt::print(
+      "moe_decode, intermediate {}, hidden {}: {} variants agree; worst relative error {:.1e}\n",
+      c.shape.inter, c.shape.hidden, erased.size(), worst);
 }
+
+constexpr Batch kFewTokens[] = {{1, MoeRouting::uniform},
+                                {4, MoeRouting::uniform},
+                                {5, MoeRouting::leave_out},
+                                {17, MoeRouting::uniform, true}};
+constexpr Batch kManyTokens[] = {{64, MoeRouting::same}, {77, MoeRouting::first_full, true}};
 
 }  // namespace
 
-TEST_CASE("moe_decode agrees with the reference", "[gpu][families]") {
+TEST_CASE("moe_decode agrees with the reference at few tokens, a share of the experts",
+          "[gpu][families]") {
+  check_batches({{.hidden = 4096, .inter = 256, .experts = 32}, false, 5, 4}, kFewTokens);
+}
+TEST_CASE("moe_decode agrees with the reference at few tokens, whole experts", "[gpu][families]") {
+  check_batches({{.hidden = 1024, .inter = 2048, .experts = 32}, true, 5, 4}, kFewTokens);
+}
+TEST_CASE("moe_decode agrees with the reference at many tokens, a share of the experts",
+          "[gpu][families]") {
+  check_batches({{.hidden = 2048, .inter = 256, .experts = 64}, false, 5, 4}, kManyTokens);
+}
+TEST_CASE("moe_decode agrees with the reference at many tokens, whole experts", "[gpu][families]") {
+  check_batches({{.hidden = 1024, .inter = 2048, .experts = 32}, true, 5, 4}, kManyTokens);
+}
+TEST_CASE("moe_decode agrees with the reference at 256 tokens", "[gpu][families]") {
+  constexpr Batch kBatch[] = {{256, MoeRouting::uniform}};
+  check_batches({{.hidden = 1024, .inter = 256, .experts = 256}, false, 5, 6}, kBatch);
+}
+TEST_CASE("moe_decode agrees with the reference where scales lie 2^20 apart", "[gpu][families]") {
+  constexpr Batch kBatches[] = {{1, MoeRouting::uniform}, {17, MoeRouting::same, true}};
+  for (const int inter : {512, 1024})
+    check_batches({{.hidden = 1024, .inter = inter, .experts = 32}, false, 21, 3}, kBatches);
+}
+
+TEST_CASE("moe_decode runs clean, a launch each at few tokens and at many",
+          "[gpu][families][sanitize]") {
   const auto driver = test::driver_or_skip(1);
   if (!driver) return;
   const cu::Context context = cu::Context::retain(driver, 0);
   const cu::Stream stream = cu::Stream::create(context);
-  constexpr Batch kBatches[] = {{1, MoeRouting::uniform},   {4, MoeRouting::uniform},
-                                {5, MoeRouting::leave_out}, {17, MoeRouting::uniform, true},
-                                {64, MoeRouting::same},     {77, MoeRouting::first_full, true},
-                                {256, MoeRouting::uniform}};
-  int variants = 0;
-  double worst = 0;
-  variants += check_shape(context, stream, {.hidden = 4096, .inter = 256, .experts = 64}, false, 5,
-                          kBatches, 6, worst);
-  variants += check_shape(context, stream, {.hidden = 1024, .inter = 2048, .experts = 32}, true, 5,
-                          kBatches, 6, worst);
-  constexpr Batch kFewer[] = {{1, MoeRouting::uniform}, {17, MoeRouting::same, true}};
-  for (const int inter : {512, 1024})
-    variants += check_shape(context, stream, {.hidden = 2048, .inter = inter, .experts = 32}, false,
-                            21, kFewer, 4, worst);
-  fmt::print("moe_decode: {} variants agree; worst relative error {:.1e}\n", variants, worst);
+  const cu::DeviceLimits limits = cu::limits_of(context.device());
+  std::vector<MoeDecode::Params> chosen;
+  std::vector<jit::Variant> erased;
+  for (const int tokens : {1, 16}) {
+    chosen.push_back(MoeDecode::default_params(
+        {.batch = tokens, .inter = 256, .hidden = 1024, .experts = 32, .whole_experts = false},
+        limits));
+    erased.push_back({std::string(MoeDecode::kStem), jit::param_values(chosen.back())});
+  }
+  const auto kernels = test::load_variants(context, erased);
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    CAPTURE(jit::describe(erased[i]));
+    const MoeExperts experts = test::random_moe(
+        {.hidden = 1024, .inter = 256, .experts = 32, .tokens = chosen[i].BATCH / 2 + 1},
+        MoeRouting::same, 5, 3);
+    Device device(context, stream, experts);
+    device.take_batch(experts);
+    auto launch = MoeDecode::launch_shape({}, chosen[i], limits);
+    launch.grid.x = 6;  // fewer blocks than output strips: an instrumented block is slow
+    launch.programmatic = false;
+    auto got = device.run(kernels[i], launch);
+    const auto expected = experts.reference(false);
+    got.resize(expected.size());
+    const auto difference = test::compare_moe(got, expected, experts.shape.hidden);
+    CHECK_FALSE(difference.nan_differs);
+    CHECK(difference.relative <= kTolerance);
+  }
 }
 
-TEST_CASE("moe_decode repeats to the bit in a graph of dependent launches",
-          "[gpu][families][sanitize]") {
+TEST_CASE("moe_decode repeats to the bit in a graph of dependent launches", "[gpu][families]") {
   const auto driver = test::driver_or_skip(1);
   if (!driver) return;
   const cu::Context context = cu::Context::retain(driver, 0);

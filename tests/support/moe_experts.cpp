@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <random>
 #include <span>
@@ -18,9 +19,12 @@ constexpr float kLimit = 10;
 
 std::vector<std::byte> random_bytes(std::size_t count, unsigned seed) {
   std::mt19937_64 random(seed);
-  std::vector<std::byte> bytes(count);
-  for (auto& byte : bytes)
-    byte = static_cast<std::byte>(random() >> 56);
+  std::vector<std::byte> bytes((count + 7) / 8 * 8);
+  for (std::size_t i = 0; i < bytes.size(); i += 8) {
+    const std::uint64_t bits = random();
+    std::memcpy(&bytes[i], &bits, 8);
+  }
+  bytes.resize(count);
   return bytes;
 }
 /// Scales around 2^-6 of weights that `columns` products are summed of.
@@ -143,7 +147,8 @@ std::vector<std::byte> MoeExperts::down_jobs() const {
 }
 
 std::vector<float> MoeExperts::reference(bool round_experts) const {
-  reference::ThreadPool pool(static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
+  reference::ThreadPool pool(
+      static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 16U)));
   ModelConfig config;
   config.hidden_size = shape.hidden;
   config.experts_per_token = shape.topk;
