@@ -36,6 +36,18 @@ struct MoeDecodeProblem {
   bool batch_free = false;    ///< a token's sums must not depend on what else is in the batch
 
   int pairs() const { return topk * batch; }
+
+  template <class Self, class Visit>
+  static void for_each_field(Self& self, Visit&& visit) {
+    auto& [batch, inter, hidden, experts, topk, whole_experts, batch_free] = self;
+    visit("batch", batch);
+    visit("inter", inter);
+    visit("hidden", hidden);
+    visit("experts", experts);
+    visit("topk", topk);
+    visit("whole_experts", whole_experts);
+    visit("batch_free", batch_free);
+  }
 };
 
 /// Routed experts in FP4, one launch. Device code: moe_decode.cuh.
