@@ -182,12 +182,6 @@ T __shfl_sync(unsigned, T value, int from) {
   return exchange(
       &kShuffle, value, [](int, int source) { return source & 31; }, from);
 }
-template <class T>
-T __shfl_up_sync(unsigned, T value, int distance) {
-  using namespace ingot::test::emulator;
-  return exchange(
-      &kShuffleUp, value, [](int lane, int d) { return lane < d ? lane : lane - d; }, distance);
-}
 inline unsigned __reduce_add_sync(unsigned, unsigned value) {
   using namespace ingot::test::emulator;
   return reduce(&kReduceAdd, value, [](unsigned a, unsigned b) { return a + b; });
