@@ -260,7 +260,7 @@ struct Block {
 
   __forceinline__ void stream_weights() const;
   __forceinline__ void stream_inputs() const;
-  __forceinline__ void exchange() const;
+  __forceinline__ void exchange(u32 before_first) const;
   __forceinline__ void make_activations(u8* record, int pair, int group) const;
 };
 
@@ -389,12 +389,16 @@ __forceinline__ void Block::make_activations(u8* record, int pair, int group) co
 
 // Afterwards the activations are in this block's shared memory (one barrier) or in global memory
 // behind a second barrier, at which the input warp waits.
-__forceinline__ void Block::exchange() const {
+// @param before_first  of the first barrier's counter, in the thread that waits there
+__forceinline__ void Block::exchange(u32 before_first) const {
   const bool reduces = warp >= WARPS;
   if (reduces) {
     ptx::sync_threads(REDUCERS_MEET, REDUCE_WARPS * 32);
     if (warp == WARPS) {
-      if (lane == 0) grid_barrier::wait(args.counters, grid_barrier::arrive(args.counters));
+      if (lane == 0) {
+        grid_barrier::arrive(args.counters);
+        grid_barrier::wait(args.counters, before_first);
+      }
       __syncwarp();
     }
   }
@@ -411,7 +415,7 @@ __forceinline__ void Block::exchange() const {
     grid_barrier::order_bulk_copies();
     ptx::sync_threads(MIDDLE_MEET, ALL_BUT_STREAMS * 32);
     if (warp == WARPS && lane == 0) {
-      plan.before_second = grid_barrier::arrive(args.counters + MOE_COUNTER_STRIDE);
+      grid_barrier::arrive(args.counters + MOE_COUNTER_STRIDE);
       barrier::arrive(bar(SECOND_PASSED));
     }
   }
@@ -511,6 +515,8 @@ struct Multiplier {
         input.advance(1, block.x_buffers);
       }
     }
+    // Resident inputs come to blocks without a stage, too, and must not land on what follows.
+    if (RESIDENT && block.first_stage == block.end_stage) barrier::wait(block.bar(X_FULL), 0);
   }
 
   // A group takes every GROUPS-th segment.
@@ -648,15 +654,33 @@ struct Reducer {
     return block.pairs;
   }
 
-  // Tokens are dealt to the warps, so that one adds all experts of a token, by ascending id.
+  // The same of four rows from `row` on, of one buffer.
+  template <int COUNT>
+  __forceinline__ float4 sum4(u32 buffers, int slice, int token, int row) const {
+    const int buffer = __ffs(buffers) - 1;
+    const float* from = block.reduce_buffer(buffer) + (slice * 8 + token) * MOE_SUM_PITCH + row;
+    float4 total = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+    for (int k = 0; k < COUNT; ++k) {
+      const float4 x = *reinterpret_cast<const float4*>(from + k * 8 * MOE_SUM_PITCH);
+      total.x += x.x, total.y += x.y, total.z += x.z, total.w += x.w;
+    }
+    return total;
+  }
+
+  // Tokens are dealt to the warps, so that one adds all experts of a token, by ascending id. Eight
+  // lanes take a pair, four rows each: four pairs at a time.
   __forceinline__ void down() {
     const moe::Plan& plan = block.plan;
-    float* const out_sums = block.out_sums() + lane;
+    float* const out_sums = block.out_sums();
+    const int which = lane / 8, row = lane % 8 * 4;
     int n = 0;
     block.for_each_segment([&](int strip, int s) {
-      if (s == 0)
+      if (s == 0) {
         for (int t = index; t < block.args.tokens; t += REDUCE_WARPS)
-          out_sums[t * MOE_JOB_ROWS] = 0.0f;
+          out_sums[t * MOE_JOB_ROWS + lane] = 0.0f;
+        __syncwarp();
+      }
       const int first = plan.first[s * SEGMENT_BLOCKS], rows = plan.segment_rows(s);
       const u32 buffers = GROUPS == 1 ? 1u << (segment & 1) : 1u << (n % GROUPS);
       ++n;
@@ -674,31 +698,48 @@ struct Reducer {
         u32 todo = __ballot_sync(~0u, mine);
         if (!waited) wait(buffers);
         waited = true;
-        const auto take = [&](u32 one) {
-          const float x = sum<SLICES>(buffers, static_cast<int>(one >> 16 & 0xff),
-                                      static_cast<int>(one >> 24)) *
-                          moe::JOB_FACTOR;
-          return ROUND_EXPERTS ? to_float(to_bf16(x)) : x;
-        };
-        while (todo != 0) {  // two at a time: their round trips to shared memory overlap
-          const u32 one = __shfl_sync(~0u, code, __ffs(todo) - 1);
-          todo &= todo - 1;
-          const bool pair = todo != 0;
-          const u32 two = __shfl_sync(~0u, code, pair ? __ffs(todo) - 1 : __ffs(todo));
-          todo &= todo - 1;
-          const int at = static_cast<int>(one & 0xffff) * MOE_JOB_ROWS;
-          const int next = static_cast<int>(two & 0xffff) * MOE_JOB_ROWS;
-          const float x = take(one), y = pair ? take(two) : 0.0f;
-          const float before = out_sums[at], other = pair ? out_sums[next] : 0.0f;
-          out_sums[at] = before + x;
-          if (pair) out_sums[next] = (at == next ? before + x : other) + y;
+        while (todo != 0) {
+          u32 left = todo;
+#pragma unroll
+          for (int i = 0; i < 3; ++i)
+            if (i < which) left &= left - 1;
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            todo &= todo - 1;
+          const bool live = left != 0;
+          const u32 one = __shfl_sync(~0u, code, live ? __ffs(left) - 1 : 0);
+          const int token = live ? static_cast<int>(one & 0xffff) : -1 - which;
+          int turn = 0;  // pairs of the same token that come first
+#pragma unroll
+          for (int d = 1; d < 4; ++d) {
+            const int other = __shfl_up_sync(~0u, token, 8 * d);
+            turn += which >= d && other == token ? 1 : 0;
+          }
+          float4 x = sum4<SLICES>(buffers, static_cast<int>(one >> 16 & 0xff),
+                                  static_cast<int>(one >> 24), row);
+          const auto scaled = [](float sum) {
+            return ROUND_EXPERTS ? to_float(to_bf16(sum * moe::JOB_FACTOR)) : sum * moe::JOB_FACTOR;
+          };
+          x = make_float4(scaled(x.x), scaled(x.y), scaled(x.z), scaled(x.w));
+          const auto add = [&](int now) {
+            if (!live || turn != now) return;
+            float4& to = *reinterpret_cast<float4*>(out_sums + token * MOE_JOB_ROWS + row);
+            const float4 old = to;
+            to = make_float4(old.x + x.x, old.y + x.y, old.z + x.z, old.w + x.w);
+          };
+          add(0);
+          __syncwarp();
+          for (int now = 1; __any_sync(~0u, turn >= now); ++now) {
+            add(now);
+            __syncwarp();
+          }
         }
       }
       release(buffers);
       if (s == block.segments - 1)
         for (int t = index; t < block.args.tokens; t += REDUCE_WARPS)
           block.args.out[static_cast<i64>(t) * HIDDEN + strip * MOE_JOB_ROWS + lane] =
-              out_sums[t * MOE_JOB_ROWS];
+              out_sums[t * MOE_JOB_ROWS + lane];
     });
   }
 };
@@ -717,15 +758,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   } else if (block.warp < WARPS) {
     Multiplier math(block);
     math.gate_up();
-    block.exchange();
+    block.exchange(0);
     math.down();
   } else {
+    u32 before_first = 0;
+    if (block.warp == WARPS && block.lane == 0) {
+      before_first = grid_barrier::before(args.counters);
+      block.plan.before_second = grid_barrier::before(args.counters + MOE_COUNTER_STRIDE);
+    }
     if constexpr (moe::WEIGHTS_KEPT)
       for (int p = (block.warp - WARPS) * 32 + block.lane; p < block.pairs; p += REDUCE_WARPS * 32)
         block.plan.weight[p] = ptx::load_float(args.weights + block.plan.slot[p]);
     Reducer reducer(block);
     reducer.gate_up();
-    block.exchange();
+    block.exchange(before_first);
     reducer.down();
   }
 }
