@@ -15,6 +15,8 @@
 //   gate/up: the strips (16 rows of gate and of up, all columns) of all token blocks, cut into
 //   equal contiguous ranges of stages. A strip cut between two blocks leaves two pieces, which
 //   are added in that order.
+//   A second token block of an expert takes turns with the first, strip by strip, where the inputs
+//   of both are at hand: else its weights would have left L2 before they are read again.
 //   down: a block owns strips of 32 output rows of all experts, so the sum over experts stays in
 //   its shared memory, in the order of expert ids.
 //
@@ -257,6 +259,27 @@ struct Block {
   __forceinline__ int strip_end(int stage) const {
     return stage / STRIP_STAGES * STRIP_STAGES + STRIP_STAGES;
   }
+  // Token blocks that gate/up takes together, strip by strip.
+  struct Unit {
+    int block, blocks;
+  };
+  __forceinline__ Unit unit_of(int v) const {
+    const int couple = plan.couple(v);
+    return {couple == moe::SECOND_OF_TWO ? v - 1 : v, couple == moe::ALONE ? 1 : 2};
+  }
+  struct Strip {
+    int block, strip;
+  };
+  __forceinline__ Strip strip_of(int stage) const {
+    const Unit unit = unit_of(stage / BLOCK_STAGES);
+    const int strip = stage / STRIP_STAGES - unit.block * BLOCK_STRIPS;
+    return unit.blocks == 1 ? Strip{unit.block, strip} : Strip{unit.block + strip % 2, strip / 2};
+  }
+  // The inverse: the first stage of a strip.
+  __forceinline__ int stage_of(int v, int strip) const {
+    const Unit unit = unit_of(v);
+    return (unit.block * BLOCK_STRIPS + strip * unit.blocks + v - unit.block) * STRIP_STAGES;
+  }
 
   __forceinline__ void stream_weights() const;
   __forceinline__ void stream_inputs() const;
@@ -275,9 +298,10 @@ __forceinline__ void Block::stream_weights() const {
     copier.expect(bar(FULL + place.at), bytes);
   };
   for (int stage = first_stage; stage < end_stage; ++stage) {
-    const i64 expert = plan.expert[stage / BLOCK_STAGES];
+    const auto [v, strip] = strip_of(stage);
     next(STAGE_BYTES);
-    const i64 at = expert * BLOCK_STAGES + stage % BLOCK_STAGES;
+    const i64 at = (static_cast<i64>(plan.expert(v)) * BLOCK_STRIPS + strip) * STRIP_STAGES +
+                   stage % STRIP_STAGES;
     copier.copy(ring + place.at * STAGE_BYTES, args.gate_up + at * STAGE_BYTES, STAGE_BYTES,
                 bar(FULL + place.at), 0);
     copier.done(bar(FULL + place.at));
@@ -295,7 +319,7 @@ __forceinline__ void Block::stream_weights() const {
       const int live = min(STAGE_BLOCKS, max(0, plan.blocks - first));
       next(live * COPY_JOBS * MOE_JOB_BYTES);
       for (int b = 0; b < live; ++b) {
-        const i64 expert = plan.expert[first + b];
+        const i64 expert = plan.expert(first + b);
         const i64 job =
             (expert * OUT_STRIPS + strip) * INTER_JOBS + (WHOLE_BLOCKS ? 0 : i * STAGE_JOBS);
         copier.copy(ring + place.at * STAGE_BYTES + b * COPY_JOBS * MOE_JOB_BYTES,
@@ -312,7 +336,8 @@ __forceinline__ void Block::stream_inputs() const {
   const Copier<false> copier(lane);
   if (!RESIDENT && first_stage < end_stage) {
     Place place{0, 1};
-    for (int v = first_stage / BLOCK_STAGES; v <= (end_stage - 1) / BLOCK_STAGES; ++v) {
+    const Unit last = unit_of((end_stage - 1) / BLOCK_STAGES);
+    for (int v = unit_of(first_stage / BLOCK_STAGES).block; v < last.block + last.blocks; ++v) {
       barrier::wait(bar(X_EMPTY + place.at), place.round);
       const int first = plan.first[v];
       copy_inputs(copier, place.at, plan.count[v], x_rows,
@@ -347,7 +372,7 @@ __forceinline__ void Block::make_activations(u8* record, int pair, int group) co
   const i64 at = static_cast<i64>(pair) * 2 * INTER + col;
   const i64 second = static_cast<i64>(pairs) * 2 * INTER;
   // Was the strip of these columns cut between two blocks?
-  const int begin = (plan.block[pair] * BLOCK_STRIPS + group * 8 + lane / 4) * STRIP_STAGES;
+  const int begin = stage_of(plan.block[pair], group * 8 + lane / 4);
   const bool cut = !WHOLE_STRIPS && (begin + STRIP_STAGES - 1) / quota * quota > begin;
   const auto load = [&](i64 index) {
     const uint4 words = ptx::load_relaxed(args.sums + index);
@@ -476,24 +501,37 @@ struct Multiplier {
     const moe::Plan& plan = block.plan;
     Place place{group, 0}, input{0, 0};
     for (int stage = block.first_stage; stage < block.end_stage;) {
-      const int v = stage / BLOCK_STAGES, count = plan.count[v], first = plan.first[v];
-      const int block_end = min(block.end_stage, (v + 1) * BLOCK_STAGES);
-      // Resident rows are in the order of tokens, others in that of the block's columns.
-      const auto row_of = [&](int c) {
-        c = min(c, count - 1);
-        return RESIDENT ? static_cast<int>(plan.token[first + c]) : c;
+      const Block::Unit unit = block.unit_of(stage / BLOCK_STAGES);
+      const int unit_end = min(block.end_stage, (unit.block + unit.blocks) * BLOCK_STAGES);
+      const u8* x_row = nullptr;
+      const float *even = nullptr, *odd = nullptr;
+      int aimed = -1;
+      const auto aim = [&](int which) {
+        if (which == aimed) return;
+        aimed = which;
+        const int v = unit.block + which, count = plan.count[v], first = plan.first[v];
+        // Resident rows are in the order of tokens, others in that of the block's columns.
+        const auto row_of = [&](int c) {
+          c = min(c, count - 1);
+          return RESIDENT ? static_cast<int>(plan.token[first + c]) : c;
+        };
+        const int buffer = moe::COUPLES ? input.at ^ which : input.at;
+        const u8* x = block.region() + buffer * block.x_rows * X_ROW;
+        const float* scales = reinterpret_cast<const float*>(x + block.x_rows * X_PITCH) + slice;
+        x_row = x + row_of(row) * X_PITCH + slice * MOE_JOB_COLS + column * 8;
+        even = scales + row_of(2 * column) * X_SCALE_PITCH;
+        odd = scales + row_of(2 * column + 1) * X_SCALE_PITCH;
       };
-      const u8* x = block.region() + input.at * block.x_rows * X_ROW;
-      const float* scales = reinterpret_cast<const float*>(x + block.x_rows * X_PITCH) + slice;
-      const u8* const x_row = x + row_of(row) * X_PITCH + slice * MOE_JOB_COLS + column * 8;
-      const float* const even = scales + row_of(2 * column) * X_SCALE_PITCH;
-      const float* const odd = scales + row_of(2 * column + 1) * X_SCALE_PITCH;
+      aim(0);
       barrier::wait(block.bar(X_FULL + input.at), input.round);
-      while (stage < block_end) {
-        const int end = min(block.strip_end(stage), block_end);
+      if (unit.blocks == 2)
+        barrier::wait(block.bar(X_FULL + (input.at ^ 1)), input.round ^ (input.at == 1 ? 1 : 0));
+      while (stage < unit_end) {
+        const int end = min(block.strip_end(stage), unit_end);
         const int turn = (stage - block.first_stage) % GROUPS;
         int mine = stage + (group - turn + GROUPS) % GROUPS;
         if (mine < end) {
+          if (moe::COUPLES && unit.blocks == 2) aim(stage / STRIP_STAGES % 2);
           clear();
           for (; mine < end; mine += GROUPS) {
             const int k = mine % STRIP_STAGES;
@@ -511,8 +549,10 @@ struct Multiplier {
       }
       if (!RESIDENT) {
         __syncwarp();
-        if (lane == 0) barrier::arrive(block.bar(X_EMPTY + input.at));
-        input.advance(1, block.x_buffers);
+        for (int i = 0; i < unit.blocks; ++i) {
+          if (lane == 0) barrier::arrive(block.bar(X_EMPTY + input.at));
+          input.advance(1, block.x_buffers);
+        }
       }
     }
     // Resident inputs come to blocks without a stage, too, and must not land on what follows.
@@ -634,10 +674,9 @@ struct Reducer {
   __forceinline__ void gate_up() {
     const moe::Plan& plan = block.plan;
     for (int stage = block.first_stage; stage < block.end_stage;) {
-      const int v = stage / BLOCK_STAGES, count = plan.count[v];
-      const int end = min(block.strip_end(stage), block.end_stage);
+      const auto [v, strip] = block.strip_of(stage);
+      const int count = plan.count[v], end = min(block.strip_end(stage), block.end_stage);
       // Rows of a job: 8 of gate, 8 of up, twice.
-      const int strip = stage / STRIP_STAGES % BLOCK_STRIPS;
       const int at = lane / 8 % 2 * INTER + strip * 16 + lane / 16 * 8 + lane % 8;
       const i64 plane = stage % STRIP_STAGES != 0 ? pairs() : 0;
       float* const to = block.args.sums + (plane + plan.first[v]) * 2 * INTER + at;
