@@ -284,7 +284,14 @@ struct Block {
   __forceinline__ void stream_weights() const;
   __forceinline__ void stream_inputs() const;
   __forceinline__ void exchange(u32 before_first) const;
-  __forceinline__ void make_activations(u8* record, int pair, int group) const;
+  struct Sums {  // of four columns, in up to two pieces
+    float4 gate[2], up[2];
+    float weight;
+    bool cut;
+  };
+  __forceinline__ Sums load_sums(int task) const;
+  __forceinline__ void make_activations(const Sums& sums, u8* records, int task) const;
+  __forceinline__ void make_activations(u8* records, int first, int step) const;
 };
 
 // ---- streams
@@ -365,25 +372,39 @@ __forceinline__ void Block::stream_inputs() const {
 
 // ---- between the products
 
-// One (pair, 128 columns) by a warp, four columns a lane: adds the pieces, clamps, SwiGLU,
-// quantises. Source: model specification section 3.11.
-__forceinline__ void Block::make_activations(u8* record, int pair, int group) const {
-  const int col = group * 128 + lane * 4;
+// A task is 128 columns of a pair, by a warp, four columns a lane.
+constexpr int PAIR_TASKS = INTER / 128;
+__forceinline__ Block::Sums Block::load_sums(int task) const {
+  const int pair = task / PAIR_TASKS, group = task % PAIR_TASKS, col = group * 128 + lane * 4;
   const i64 at = static_cast<i64>(pair) * 2 * INTER + col;
   const i64 second = static_cast<i64>(pairs) * 2 * INTER;
-  // Was the strip of these columns cut between two blocks?
-  const int begin = stage_of(plan.block[pair], group * 8 + lane / 4);
-  const bool cut = !WHOLE_STRIPS && (begin + STRIP_STAGES - 1) / quota * quota > begin;
   const auto load = [&](i64 index) {
     const uint4 words = ptx::load_relaxed(args.sums + index);
     return make_float4(__uint_as_float(words.x), __uint_as_float(words.y), __uint_as_float(words.z),
                        __uint_as_float(words.w));
   };
-  float4 gate = load(at), up = load(at + INTER);
-  const float weight =
+  Sums sums;
+  sums.gate[0] = load(at);
+  sums.up[0] = load(at + INTER);
+  sums.weight =
       moe::WEIGHTS_KEPT ? plan.weight[pair] : ptx::load_float(args.weights + plan.slot[pair]);
-  if (cut) {
-    const float4 g = load(at + second), u = load(at + second + INTER);
+  // Was the strip of these columns cut between two blocks?
+  const int begin = stage_of(plan.block[pair], group * 8 + lane / 4);
+  sums.cut = !WHOLE_STRIPS && (begin + STRIP_STAGES - 1) / quota * quota > begin;
+  if (sums.cut) {
+    sums.gate[1] = load(at + second);
+    sums.up[1] = load(at + second + INTER);
+  }
+  return sums;
+}
+
+// Adds the pieces, clamps, SwiGLU, quantises. Source: model specification section 3.11.
+__forceinline__ void Block::make_activations(const Sums& sums, u8* records, int task) const {
+  const int group = task % PAIR_TASKS, col = group * 128 + lane * 4;
+  u8* const record = records + static_cast<i64>(task / PAIR_TASKS) * RECORD;
+  float4 gate = sums.gate[0], up = sums.up[0];
+  if (sums.cut) {
+    const float4 &g = sums.gate[1], &u = sums.up[1];
     gate.x += g.x, gate.y += g.y, gate.z += g.z, gate.w += g.w;
     up.x += u.x, up.y += u.y, up.z += u.z, up.w += u.w;
   }
@@ -397,7 +418,7 @@ __forceinline__ void Block::make_activations(u8* record, int pair, int group) co
     g = g > args.limit ? args.limit : g;  // keeps NaN
     u = u > args.limit ? args.limit : u < -args.limit ? -args.limit : u;
     const float silu = __fdividef(g, 1.0f + exp2_approx(-1.4426950408889634f * g));
-    h[i] = to_float(to_bf16(weight * (silu * u)));
+    h[i] = to_float(to_bf16(sums.weight * (silu * u)));
     largest = max(largest, __float_as_uint(h[i]) & 0x7fffffffu);
   }
 #pragma unroll
@@ -410,6 +431,19 @@ __forceinline__ void Block::make_activations(u8* record, int pair, int group) co
   if (lane == 0)
     *reinterpret_cast<float*>(record + INTER + group * 4) =
         largest > fp8::kInfinityBits ? __uint_as_float(0x7fffffffu) : fp8::power_of_two(exponent);
+}
+
+// Tasks first, first + step, ...: two at a time, whose round trips to L2 overlap.
+__forceinline__ void Block::make_activations(u8* records, int first, int step) const {
+  for (int task = first; task < pairs * PAIR_TASKS; task += 2 * step) {
+    const int other = task + step;
+    const bool both = other < pairs * PAIR_TASKS;
+    const Sums one = load_sums(task);
+    Sums two;
+    if (both) two = load_sums(other);
+    make_activations(one, records, task);
+    if (both) make_activations(two, records, other);
+  }
 }
 
 // Afterwards the activations are in this block's shared memory (one barrier) or in global memory
@@ -428,15 +462,12 @@ __forceinline__ void Block::exchange(u32 before_first) const {
     }
   }
   ptx::sync_threads(MIDDLE_MEET, ALL_BUT_STREAMS * 32);  // from here on no input row is read
-  constexpr int TASK = INTER / 128;
   if constexpr (BARRIERS == 1) {
     if (static_cast<int>(blockIdx.x) < OUT_STRIPS)
-      for (int i = warp; i < pairs * TASK; i += ALL_BUT_STREAMS)
-        make_activations(h_rows() + i / TASK * RECORD, i / TASK, i % TASK);
+      make_activations(h_rows(), warp, ALL_BUT_STREAMS);
     ptx::sync_threads(MIDDLE_MEET, ALL_BUT_STREAMS * 32);
   } else {
-    for (int i = warp * gridDim.x + blockIdx.x; i < pairs * TASK; i += ALL_BUT_STREAMS * gridDim.x)
-      make_activations(args.activations + static_cast<i64>(i / TASK) * RECORD, i / TASK, i % TASK);
+    make_activations(args.activations, warp * gridDim.x + blockIdx.x, ALL_BUT_STREAMS * gridDim.x);
     grid_barrier::order_bulk_copies();
     ptx::sync_threads(MIDDLE_MEET, ALL_BUT_STREAMS * 32);
     if (warp == WARPS && lane == 0) {
