@@ -31,10 +31,25 @@ struct CompressKvProblem {
   bool index_keys = false;
   int state_rows = 16;  ///< newest tokens whose state is kept
   // Layout of the pool.
-  int page_entries = 64;
-  int page_bytes = 37440;
-  int entry_stride = 576;
-  bool scales_beside = false;
+  int page_entries = KV_PAGE_ENTRIES;
+  int page_bytes = KV_PAGE_BYTES;
+  int entry_stride = KV_ENTRY_STRIDE;
+  bool scales_beside = KV_SCALES_BESIDE;
+
+  template <class Self, class Visit>
+  static void for_each_field(Self& self, Visit&& visit) {
+    auto& [sequences, tokens, ratio, index_keys, state_rows, page_entries, page_bytes, entry_stride,
+           scales_beside] = self;
+    visit("sequences", sequences);
+    visit("tokens", tokens);
+    visit("ratio", ratio);
+    visit("index_keys", index_keys);
+    visit("state_rows", state_rows);
+    visit("page_entries", page_entries);
+    visit("page_bytes", page_bytes);
+    visit("entry_stride", entry_stride);
+    visit("scales_beside", scales_beside);
+  }
 };
 
 /// The compressor: running state, pooled entries into the paged pool. Device code: compress_kv.cuh.
@@ -77,12 +92,12 @@ struct CompressKv {
             .programmatic = true};
   }
 
-  /// The three compressors of the model, and one with the scales beside the entries.
+  /// The three compressors of the model, and one with the scales behind a page's entries.
   static std::vector<Problem> sample_problems() {
     return {{},
-            {.ratio = 128, .page_entries = 2, .page_bytes = 1728},
-            {.index_keys = true, .page_bytes = 64 * 68, .entry_stride = 64},
-            {.page_bytes = 64 * 592, .entry_stride = 592, .scales_beside = true}};
+            {.ratio = 128},
+            {.index_keys = true, .page_bytes = 64 * 68, .entry_stride = 64, .scales_beside = false},
+            {.page_bytes = 37440, .entry_stride = 576, .scales_beside = false}};
   }
 };
 

@@ -70,14 +70,16 @@ constexpr int X_TILES = X_RESIDENT ? Work::MOST_TILES : STAGES;
 constexpr int INPUTS = STAGES * FP8_TILE_BYTES;
 constexpr int INPUT_SCALES = INPUTS + X_TILES * X_TILE_BYTES;
 constexpr int EXCHANGE = INPUT_SCALES + X_TILES * TOKENS * 4;
-constexpr int BARRIERS =
-    EXCHANGE + (CLUSTERED ? fp8_linear_sm90_exchange_bytes(TOKENS, SPLIT_K) : 0);
+constexpr int STORES = EXCHANGE + (CLUSTERED ? fp8_linear_sm90_exchange_bytes(TOKENS, SPLIT_K) : 0);
+constexpr bool STORE_BULK = TOKENS_AS_M && SPLIT_K == 1;
+constexpr int STORE_ROW = fp8_linear_sm90_store_row(TOKENS);
+constexpr int BARRIERS = STORES + fp8_linear_sm90_store_bytes(TOKENS, SPLIT_K);
+static_assert(STORES % 16 == 0 && BARRIERS % 8 == 0, "bulk stores and barriers are aligned");
 constexpr int RESIDENT_TILES = X_RESIDENT ? X_TILES : 0;
 constexpr int FULL = BARRIERS, EMPTY = FULL + STAGES * 8, INPUT_FULL = EMPTY + STAGES * 8,
               EXCHANGED = INPUT_FULL + RESIDENT_TILES * 8;
-static_assert(EXCHANGED + MATH_WARPS * 8 == fp8_linear_sm90_smem_bytes(TOKENS, STAGES,
-                                                                       RESIDENT_TILES,
-                                                                       CLUSTERED ? SPLIT_K : 1),
+static_assert(EXCHANGED + MATH_WARPS * 8 ==
+                  fp8_linear_sm90_smem_bytes(TOKENS, STAGES, RESIDENT_TILES, SPLIT_K, CLUSTERED),
               "host and device agree on the shared memory");
 
 static_assert(!CLUSTERED || !BULK_EXCHANGE || STAGES * FP8_TILE_BYTES >= TOKENS * 512,
@@ -308,6 +310,33 @@ __forceinline__ void add_scaled(Sums& sums, const Sums& part, const Tile& tile) 
   }
 }
 
+// Tokens as M, unsplit: the warp's 16 tokens of a strip through shared memory. Stored from
+// registers, 8 bytes a lane, they kept the warp for 700 cycles a strip.
+__forceinline__ void store_bulk(const linear::Strip& strip, const Work& work, const Sums& sums,
+                                u32 shared, int warp, int lane) {
+  const u32 rows = shared + STORES + warp * 16 * STORE_ROW;
+  if (lane < 16) barrier::wait_stores_read();
+  __syncwarp();
+  const u32 to = rows + lane / 4 * STORE_ROW + lane % 4 * 8;
+#pragma unroll
+  for (int j = 0; j < BLOCKS; j += 2) {
+    ptx::store_shared(to + j * 16, make_uint2(pack_bf16(sums[j][0], sums[j][1]),
+                                              pack_bf16(sums[j + 1][0], sums[j + 1][1])));
+    ptx::store_shared(
+        to + 8 * STORE_ROW + j * 16,
+        make_uint2(pack_bf16(sums[j][2], sums[j][3]), pack_bf16(sums[j + 1][2], sums[j + 1][3])));
+  }
+  barrier::publish_to_async_proxy();
+  __syncwarp();
+  const int token = work.token + warp_token(warp) + lane;
+  if (lane < 16 && token < work.token + work.rows) {
+    bf16* const out = strip.out + static_cast<i64>(token) * strip.out_stride +
+                      (TOKENS == 128 ? 0 : warp / 4 * 64);
+    barrier::store_bulk(out, rows + lane * STORE_ROW, TOKENS * 2);
+    barrier::commit_stores();
+  }
+}
+
 // The finished sums of a strip: joined with those of the other splits, rounded, stored.
 __forceinline__ void finish_strip(const Fp8LinearArgs& args, const Work& work, Sums& sums,
                                   int index, u32 shared, int warp, int lane) {
@@ -322,7 +351,9 @@ __forceinline__ void finish_strip(const Fp8LinearArgs& args, const Work& work, S
     else
       linear::store_fragments(strip, owned, work.token + unit * 8, stride, end, warp * 16, lane);
   };
-  if constexpr (SPLIT_K == 1) {
+  if constexpr (STORE_BULK) {
+    store_bulk(strip, work, sums, shared, warp, lane);
+  } else if constexpr (SPLIT_K == 1) {
     constexpr int BATCH = BLOCKS < 4 ? BLOCKS : 4;
 #pragma unroll
     for (int j = 0; j < BLOCKS; j += BATCH)
@@ -495,7 +526,8 @@ __forceinline__ void multiply(const Fp8LinearArgs& args, const Work& work, u32 s
     multiply_many(args, work, shared, warp, lane);
   else
     multiply_few(args, work, shared, warp, lane);
-  if (MULTICAST) {  // the sibling still arrives at this block's barriers
+  if (STORE_BULK) barrier::wait_stores();  // from memory that ends with the block
+  if (MULTICAST) {                         // the sibling still arrives at this block's barriers
     barrier::arrive_cluster();
     barrier::wait_cluster();
   }

@@ -38,7 +38,7 @@ struct Fp8LinearSm90 {
   static int smem_bytes(const Problem& problem, const Params& c) {
     return fp8_linear_sm90_smem_bytes(c.TOKENS, c.STAGES,
                                       c.X_RESIDENT ? problem.split_k_tiles(c.SPLIT_K) : 0,
-                                      c.CLUSTERED ? c.SPLIT_K : 1);
+                                      c.SPLIT_K, c.CLUSTERED);
   }
   static cu::Dim3 grid(const Problem& problem, const Params& c, const cu::DeviceLimits& device) {
     return fp8_linear_grid(problem, c.TOKENS, c.SPLIT_K, device.sm_count);

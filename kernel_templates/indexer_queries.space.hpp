@@ -27,6 +27,13 @@ struct IndexerQueriesParams {
 struct IndexerQueriesProblem {
   int rows = 1;
   int heads = 64;  ///< index heads of this rank, a multiple of 8
+
+  template <class Self, class Visit>
+  static void for_each_field(Self& self, Visit&& visit) {
+    auto& [rows, heads] = self;
+    visit("rows", rows);
+    visit("heads", heads);
+  }
 };
 
 /// The tail of the indexer's queries. Device code: indexer_queries.cuh.

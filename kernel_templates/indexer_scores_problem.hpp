@@ -12,6 +12,16 @@ struct IndexerScoresProblem {
   // Layout of the pool.
   int page_entries = 64;
   int page_bytes = 4352;
+
+  template <class Self, class Visit>
+  static void for_each_field(Self& self, Visit&& visit) {
+    auto& [rows, rows_together, heads, page_entries, page_bytes] = self;
+    visit("rows", rows);
+    visit("rows_together", rows_together);
+    visit("heads", heads);
+    visit("page_entries", page_entries);
+    visit("page_bytes", page_bytes);
+  }
 };
 
 }  // namespace ingot::kernels

@@ -31,6 +31,16 @@ struct IndexerTopkProblem {
   int topk = 512;
   bool map_pages = true;  ///< the result is slots of a paged pool
   int page_entries = 64;
+
+  template <class Self, class Visit>
+  static void for_each_field(Self& self, Visit&& visit) {
+    auto& [rows, entries, topk, map_pages, page_entries] = self;
+    visit("rows", rows);
+    visit("entries", entries);
+    visit("topk", topk);
+    visit("map_pages", map_pages);
+    visit("page_entries", page_entries);
+  }
 };
 
 /// The highest scores of each row, exactly. Device code: indexer_topk.cuh.

@@ -32,7 +32,7 @@
 #include "common/mma.cuh"
 #include "common/ptx.cuh"
 #include "sparse_mla_decode.args.h"
-#ifndef INGOT_PARAMS_GENERATED  // editor and stand-alone nvcc see the defaults
+#if !defined(INGOT_PARAMS_GENERATED) && !defined(SPARSE_MLA_PREFILL)  // editor, stand-alone nvcc
 #define PARAM(type, name, value, doc) constexpr type name = value;
 #include "sparse_mla_decode.params.def"
 #undef PARAM
@@ -681,11 +681,10 @@ __forceinline__ void write_staged(const SparseMlaDecodeArgs& args, SharedStorage
   }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
-    sparse_mla_decode(const __grid_constant__ SparseMlaDecodeArgs args) {
+// One block's work: piece `split` of one row's keys, for one tile of heads.
+__forceinline__ void attend(const SparseMlaDecodeArgs& args, int split, int head_tile, int row) {
   SharedStorage& shared = *reinterpret_cast<SharedStorage*>(ptx::dynamic_shared_memory());
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int split = blockIdx.x, head_tile = blockIdx.y, row = blockIdx.z;
   const bool produces = warp >= MATH_WARPS;
   const int g = produces ? (warp - MATH_WARPS) / PRODUCER_WARPS : warp / GROUP_WARPS;
   const int piece_index = split * KEY_GROUPS + g;
@@ -763,5 +762,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     write_staged(args, shared, row, head_tile * TILE_HEADS, first_sink);
   }
 }
+
+#ifndef SPARSE_MLA_PREFILL  // sparse_mla_prefill.cuh takes everything but the kernel
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
+    sparse_mla_decode(const __grid_constant__ SparseMlaDecodeArgs args) {
+  attend(args, blockIdx.x, blockIdx.y, blockIdx.z);
+}
+#endif
 
 }  // namespace ingot::kernels

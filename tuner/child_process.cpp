@@ -15,30 +15,36 @@ std::string last_line(std::string text) {
 
 }  // namespace
 
-Result<std::string> ChildProcess::ask(const std::string& question) {
+Result<std::string> ChildProcess::ask(const std::string& question,
+                                      std::optional<std::chrono::milliseconds> given) {
+  last_loss_ = Loss::not_started;
   if (lost_ >= options_.most_lost)
     return fail(ErrorCode::io, fmt::format("{} measuring processes were lost; no more", lost_));
-  auto patience = options_.patience;
+  auto patience = given.value_or(options_.patience);
   if (!child_) {
     auto child = Subprocess::spawn(options_.command);
     if (!child) return tl::unexpected(child.error());
     child_.emplace(std::move(*child));
     ++started_;
-    patience += options_.start_patience;
+    if (!given) patience += options_.start_patience;
   }
   std::string answer;
   FrameStatus status = FrameStatus::closed;
   if (write_frame(child_->channel(), question))
     status = read_frame(child_->channel(), answer, patience);
+  last_loss_ = Loss::none;
   if (status == FrameStatus::ok) return answer;
   ++lost_;
   std::string how;
   if (status == FrameStatus::timed_out) {
     how = fmt::format("hangs: no answer for {} s", std::chrono::duration<double>(patience).count());
+    last_loss_ = Loss::hung;
     child_->kill();
     (void)child_->wait();
   } else {
-    how = child_->wait().describe();
+    const Subprocess::End end = child_->wait();
+    last_loss_ = end.was_killed() ? Loss::killed : Loss::ended;
+    how = end.describe();
   }
   const std::string words = last_line(child_->output_tail());
   child_.reset();

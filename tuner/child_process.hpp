@@ -28,7 +28,23 @@ class ChildProcess {
 
   /// The child's answer. Error: cuda, with how it was lost (hung, killed, its last words); io, when
   /// no child can be started or too many were lost.
-  [[nodiscard]] Result<std::string> ask(const std::string& question);
+  /// @param patience  with this question, also where it is a child's first; default: the options'
+  [[nodiscard]] Result<std::string> ask(
+      const std::string& question,
+      std::optional<std::chrono::milliseconds> patience = std::nullopt);
+
+  /// How the child of the last question was lost.
+  enum class Loss {
+    none,         ///< it was not
+    not_started,  ///< there was none
+    hung,
+    ended,   ///< by itself: the question is to blame
+    killed,  ///< by a signal that others send
+  };
+  Loss last_loss() const { return last_loss_; }
+
+  /// Whether a child waits for the next question.
+  bool is_running() const { return child_.has_value(); }
 
   int started() const { return started_; }
   int lost() const { return lost_; }
@@ -37,6 +53,7 @@ class ChildProcess {
   Options options_;
   std::optional<Subprocess> child_;
   int started_ = 0, lost_ = 0;
+  Loss last_loss_ = Loss::none;
 };
 
 /// Body of the child: answers what comes over `channel` until it closes. What `answer` throws ends

@@ -20,26 +20,29 @@
 namespace ingot {
 namespace {
 
-/// Collects variant sets, each once.
+/// Collects the uses of kernels.
 class Requests {
  public:
   explicit Requests(const cu::DeviceLimits& device) : device_(device) {}
 
-  template <class Family>
-  void add(const typename Family::Problem& problem) {
-    if (!Family::runs_on(device_)) return;
-    kernels::VariantSet set = kernels::variants_of<Family>(problem, device_);
-    const bool known = std::any_of(sets_.begin(), sets_.end(), [&](const auto& other) {
-      return other.candidates == set.candidates;
+  /// One use, which any of the families may serve.
+  template <class First, class... Others>
+  void add(const typename First::Problem& problem) {
+    std::vector<kernels::VariantSet> sets = kernels::competing<First, Others...>(problem, device_);
+    if (sets.empty()) return;
+    TuningRequest request = kernels::tuning_request_of(problem, sets);
+    const bool known = std::any_of(uses_.begin(), uses_.end(), [&](const KernelUse& other) {
+      return other.tuning.problem == request.problem &&
+             other.tuning.candidates == request.candidates;
     });
-    if (!known) sets_.push_back(std::move(set));
+    if (!known) uses_.push_back({std::move(request), std::move(sets)});
   }
 
-  std::vector<kernels::VariantSet> take() { return std::move(sets_); }
+  std::vector<KernelUse> take() { return std::move(uses_); }
 
  private:
   const cu::DeviceLimits& device_;
-  std::vector<kernels::VariantSet> sets_;
+  std::vector<KernelUse> uses_;
 };
 
 /// Block-scaled FP8 linears of one rank. Weights that read one input are one launch.
@@ -66,8 +69,7 @@ void add_fp8_linears(Requests& requests, const ModelConfig& config, const PlanSc
         if (x_bf16 && tokens > kMostBf16Tokens) continue;
         const kernels::Fp8LinearProblem problem{
             .rows = linear.rows, .cols = linear.cols, .tokens = tokens, .x_bf16 = x_bf16};
-        requests.add<kernels::Fp8Linear>(problem);
-        requests.add<kernels::Fp8LinearSm90>(problem);
+        requests.add<kernels::Fp8Linear, kernels::Fp8LinearSm90>(problem);
       }
       requests.add<kernels::ActQuant>({.tokens = tokens, .cols = linear.cols, .tiled = true});
     }
@@ -77,36 +79,39 @@ void add_fp8_linears(Requests& requests, const ModelConfig& config, const PlanSc
 /// The compressed-KV path: compressors of the layer kinds that the model has, and, for CSA, the
 /// indexer. All index heads on every rank: scores need no reduction, and all ranks select alike.
 void add_compressed_kv(Requests& requests, const ModelConfig& config, const PlanScope& scope) {
-  constexpr int kKeyPage = 64;  // entries; the pools' layout is FlashMLA's
+  constexpr int kKeyPage = 64;  // index keys; the selected entries' pages are as long
   const auto& ratios = config.compress_ratios;
   const bool csa = std::find(ratios.begin(), ratios.end(), 4) != ratios.end();
   const bool hca = std::find(ratios.begin(), ratios.end(), 128) != ratios.end();
   for (const int sequences : scope.batch_buckets) {
     if (hca) {
-      requests.add<kernels::CompressKv>(
-          {.sequences = sequences, .ratio = 128, .page_entries = 2, .page_bytes = 1728});
+      requests.add<kernels::CompressKv>({.sequences = sequences, .ratio = 128});
     }
     if (!csa) continue;
     constexpr int kKeyBytes = kernels::INDEX_CODE_BYTES + kernels::INDEX_SCALE_BYTES;
-    requests.add<kernels::CompressKv>({.sequences = sequences, .page_entries = kKeyPage});
+    requests.add<kernels::CompressKv>({.sequences = sequences});
     requests.add<kernels::CompressKv>({.sequences = sequences,
                                        .index_keys = true,
                                        .page_entries = kKeyPage,
                                        .page_bytes = kKeyPage * kKeyBytes,
-                                       .entry_stride = kernels::INDEX_CODE_BYTES});
+                                       .entry_stride = kernels::INDEX_CODE_BYTES,
+                                       .scales_beside = false});
     requests.add<kernels::IndexerQueries>({.rows = sequences, .heads = config.index_heads});
     const kernels::IndexerScoresProblem scores{.rows = sequences,
                                                .heads = config.index_heads,
                                                .page_entries = kKeyPage,
                                                .page_bytes = kKeyPage * kKeyBytes};
-    requests.add<kernels::IndexerScores>(scores);
-    if (kernels::IndexerScoresSm90::takes(scores)) requests.add<kernels::IndexerScoresSm90>(scores);
+    if (kernels::IndexerScoresSm90::takes(scores)) {
+      requests.add<kernels::IndexerScores, kernels::IndexerScoresSm90>(scores);
+    } else {
+      requests.add<kernels::IndexerScores>(scores);
+    }
     for (const std::int64_t context : scope.context_buckets) {
       requests.add<kernels::IndexerTopk>(
           {.rows = sequences,
            .entries = static_cast<int>(std::max<std::int64_t>(context / 4, 1)),
            .topk = config.index_topk,
-           .page_entries = kKeyPage});
+           .page_entries = kernels::KV_PAGE_ENTRIES});
     }
   }
 }
@@ -154,9 +159,8 @@ Result<void> require_whole_blocks(const ModelConfig& config, int tp) {
 
 }  // namespace
 
-Result<std::vector<kernels::VariantSet>> kernel_requests(const ModelConfig& config,
-                                                         const PlanScope& scope,
-                                                         const cu::DeviceLimits& device) {
+Result<std::vector<KernelUse>> kernel_uses(const ModelConfig& config, const PlanScope& scope,
+                                           const cu::DeviceLimits& device) {
   const std::vector<int> valid = valid_tp_sizes(config);
   if (std::find(valid.begin(), valid.end(), scope.tp_size) == valid.end()) {
     return fail(ErrorCode::invalid_argument,
@@ -182,6 +186,23 @@ Result<std::vector<kernels::VariantSet>> kernel_requests(const ModelConfig& conf
   requests.add<kernels::RopeKvAppend>({.normalize = true});
   add_compressed_kv(requests, config, scope);
   return requests.take();
+}
+
+Result<std::vector<kernels::VariantSet>> kernel_requests(const ModelConfig& config,
+                                                         const PlanScope& scope,
+                                                         const cu::DeviceLimits& device) {
+  auto uses = kernel_uses(config, scope, device);
+  if (!uses) return tl::unexpected(uses.error());
+  std::vector<kernels::VariantSet> sets;
+  for (KernelUse& use : *uses) {
+    for (kernels::VariantSet& set : use.families) {
+      const bool known = std::any_of(sets.begin(), sets.end(), [&](const auto& other) {
+        return other.candidates == set.candidates;
+      });
+      if (!known) sets.push_back(std::move(set));
+    }
+  }
+  return sets;
 }
 
 }  // namespace ingot

@@ -13,80 +13,15 @@
 #include "tests/support/gpu.hpp"
 #include "tests/support/skip.hpp"
 #include "tests/support/sparse_mla_cases.hpp"
+#include "tests/support/sparse_mla_device.hpp"
 
 using namespace ingot;
 using kernels::SparseMlaDecodeProblem;
 
 namespace {
 
-test::KvLayout window_layout(const SparseMlaDecodeProblem& p) {
-  return {p.window_page_entries, p.window_page_bytes, p.entry_stride, p.scales_beside};
-}
-test::KvLayout selected_layout(const SparseMlaDecodeProblem& p) {
-  return {p.selected_page_entries, p.selected_page_bytes, p.entry_stride, p.scales_beside};
-}
-
-/// Inputs on the device; a poisoned output; exchange buffers that must stay as they are.
-struct Device {
-  const cu::Context& context;
-  const cu::Stream& stream;
-  const test::SparseMlaInputs& in;
-  cu::DeviceBuffer q, window_pool, selected_pool, window_indices, selected_indices, window_counts,
-      selected_counts, sink, positions, frequencies, out, exchange_values, exchange_sums;
-
-  Device(const cu::Context& on, const cu::Stream& at, const test::SparseMlaInputs& inputs,
-         std::size_t value_bytes = std::size_t{64} << 20,
-         std::size_t sum_bytes = std::size_t{4} << 20)
-      : context(on), stream(at), in(inputs) {
-    q = test::to_device(on, at, in.q);
-    window_pool = test::to_device(on, at, in.window_pool);
-    selected_pool = test::to_device(on, at, in.selected_pool);
-    window_indices = test::to_device(on, at, in.window_indices);
-    selected_indices = test::to_device(
-        on, at, in.selected_indices.empty() ? std::vector<int>{0} : in.selected_indices);
-    window_counts = test::to_device(on, at, in.window_counts);
-    selected_counts = test::to_device(on, at, in.selected_counts);
-    sink = test::to_device(on, at, in.sink);
-    positions = test::to_device(on, at, in.positions);
-    frequencies = test::to_device(on, at, in.frequencies);
-    out = cu::DeviceBuffer::allocate(on, in.q.size() * 2);
-    exchange_values = cu::DeviceBuffer::allocate(on, value_bytes);
-    exchange_sums = cu::DeviceBuffer::allocate(on, sum_bytes);
-    exchange_values.fill_bytes(at, 0xff);
-    exchange_sums.fill_bytes(at, 0xff);
-    at.synchronize();
-  }
-
-  std::vector<std::uint16_t> run(const jit::Kernel& kernel, const cu::LaunchShape& shape) const {
-    out.fill_bytes(stream, 0xff);
-    kernel.launch(stream, shape,
-                  kernels::SparseMlaDecodeArgs{.q = q.as<kernels::bf16>(),
-                                               .window_pool = window_pool.as<kernels::u8>(),
-                                               .selected_pool = selected_pool.as<kernels::u8>(),
-                                               .window_indices = window_indices.as<int>(),
-                                               .selected_indices = selected_indices.as<int>(),
-                                               .window_counts = window_counts.as<int>(),
-                                               .selected_counts = selected_counts.as<int>(),
-                                               .sink = sink.as<float>(),
-                                               .positions = positions.as<int>(),
-                                               .frequencies = frequencies.as<float>(),
-                                               .out = out.as<kernels::bf16>(),
-                                               .exchange_values = exchange_values.as<float>(),
-                                               .exchange_sums = exchange_sums.as<float>(),
-                                               .rows = in.rows,
-                                               .heads = in.heads,
-                                               .window_slots = in.window_slots,
-                                               .selected_slots = in.selected_slots});
-    return test::to_host<std::uint16_t>(stream, out);
-  }
-  bool exchange_is_clean() const {
-    const auto words = test::to_host<std::uint32_t>(stream, exchange_values);
-    const auto sums = test::to_host<std::uint32_t>(stream, exchange_sums);
-    const auto is_empty = [](std::uint32_t word) { return word == 0xffffffffU; };
-    return std::all_of(words.begin(), words.end(), is_empty) &&
-           std::all_of(sums.begin(), sums.end(), is_empty);
-  }
-};
+using test::selected_layout, test::window_layout;
+using Device = test::SparseMlaDevice;
 
 /// What tells the variants of one problem apart, so that they are compiled once for all cases.
 template <class Family>
@@ -145,30 +80,27 @@ void check_problem(const cu::Context& context, const cu::Stream& stream,
   }
 }
 
-SparseMlaDecodeProblem beside(SparseMlaDecodeProblem problem, int stride) {
-  problem.entry_stride = stride;
-  problem.scales_beside = true;
-  problem.window_page_bytes = problem.window_page_entries * stride;
-  problem.selected_page_bytes = problem.selected_page_entries * stride;
+// As FlashMLA has it: the scales of a page's entries behind the last of them.
+SparseMlaDecodeProblem planar(SparseMlaDecodeProblem problem) {
+  const auto page_bytes = [](int entries) { return (entries * 584 + 575) / 576 * 576; };
+  problem.entry_stride = 576;
+  problem.scales_beside = false;
+  problem.window_page_bytes = page_bytes(problem.window_page_entries);
+  problem.selected_page_bytes = page_bytes(problem.selected_page_entries);
   return problem;
 }
 
 std::vector<SparseMlaDecodeProblem> problems() {
-  return {{.rows = 3, .heads = 64, .selected_slots = 64},
-          beside({.rows = 2, .heads = 16, .selected_slots = 512}, 608),
+  return {planar({.rows = 3, .heads = 64, .selected_slots = 64}),
+          {.rows = 2, .heads = 16, .selected_slots = 512},
           // The page of 2 entries that contiguous keys come in.
-          {.rows = 5,
+          planar({.rows = 5, .heads = 8, .selected_slots = 72, .selected_page_entries = 2}),
+          {.rows = 130,
            .heads = 8,
-           .selected_slots = 72,
-           .selected_page_entries = 2,
-           .selected_page_bytes = 1728},
-          beside({.rows = 130,
-                  .heads = 8,
-                  .window_slots = 128,
-                  .selected_slots = 0,
-                  .has_sink = false,
-                  .inverse_rope = false},
-                 592)};
+           .window_slots = 128,
+           .selected_slots = 0,
+           .has_sink = false,
+           .inverse_rope = false}};
 }
 
 template <class Family>
@@ -243,8 +175,7 @@ void check_large_pool() {
       test::skip(std::string(Family::kStem) + " needs another card"))
     return;
   constexpr std::size_t kPages = 60'000;
-  const SparseMlaDecodeProblem problem =
-      beside({.rows = 2, .heads = 64, .selected_slots = 64}, 608);
+  const SparseMlaDecodeProblem problem{.rows = 2, .heads = 64, .selected_slots = 64};
   const std::size_t bytes = kPages * static_cast<std::size_t>(problem.window_page_bytes);
   REQUIRE(bytes > (std::size_t{1} << 31));
   if (context.free_bytes() < bytes + (std::size_t{1} << 30) &&

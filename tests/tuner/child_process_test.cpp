@@ -5,9 +5,10 @@
 
 #include <catch2/catch.hpp>
 #include <csignal>
-#include <cstring>
 #include <stdexcept>
 #include <thread>
+
+#include "tests/tuner/answering_child.hpp"
 
 using namespace ingot;
 using namespace std::chrono_literals;
@@ -38,9 +39,8 @@ std::string ask(ChildProcess& child, const std::string& question) {
 
 }  // namespace
 
-int ingot_test_hidden_command(int, char** argv) {
-  return std::strcmp(argv[1], "answer") == 0 ? answer_questions(Subprocess::kChildChannel, answer)
-                                             : -1;
+int test::answering_child() {
+  return answer_questions(Subprocess::kChildChannel, answer);
 }
 
 TEST_CASE("one child answers all questions, and is not this process", "[cpu][tuner]") {

@@ -13,7 +13,7 @@
 namespace ingot::bench {
 namespace {
 
-constexpr int kPageEntries = 64;
+constexpr int kPageEntries = kernels::KV_PAGE_ENTRIES;
 constexpr std::array kRows{1, 2, 4, 8, 16, 32, 64, 128};
 
 // H200, a graph of rotating cold inputs, combine kernel included.
@@ -70,7 +70,8 @@ std::vector<MlaCell> mla_cells() {
 }
 
 std::vector<MlaLayout> mla_layouts() {
-  return {{"beside608", 608, true}, {"planar576", 576, false}, {"beside592", 592, true}};
+  return {{"beside592", kernels::KV_ENTRY_STRIDE, kernels::KV_SCALES_BESIDE},
+          {"planar576", 576, false}};
 }
 
 kernels::SparseMlaDecodeProblem problem_of(const MlaCell& cell, const MlaLayout& layout) {
@@ -110,8 +111,11 @@ std::vector<MlaCandidate> mla_candidates(const MlaCell& cell, int layout,
       candidates.push_back(candidate_of<Family>(problem, params, layout));
   };
   add(kernels::SparseMlaDecode{});
-  candidates.front().is_default = true;
+  const std::size_t others = candidates.size();
   add(kernels::SparseMlaDecodeSm90{});
+  // A space begins with its family's default.
+  const bool wgmma = kernels::SparseMlaDecodeSm90::is_default(problem, device);
+  candidates[wgmma ? others : 0].is_default = true;
   return candidates;
 }
 

@@ -28,7 +28,7 @@ struct MlaCell {
 std::vector<MlaCell> mla_cells();
 constexpr std::size_t kTellingCells = 16;
 
-/// Where entries lie in both pools.
+/// Where entries lie in both pools: the default, then what it is compared with.
 struct MlaLayout {
   const char* name;
   int entry_stride;

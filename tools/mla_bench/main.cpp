@@ -4,6 +4,8 @@
 //   mla_bench compile --cubins DIR [--arch sm_90a] [--jobs N]   no GPU needed
 //   mla_bench run --cubins DIR --out FILE.jsonl [--seconds N] [--only TEXT]
 //   mla_bench table --out FILE.jsonl
+//   mla_bench prefill --cubins DIR --out FILE.jsonl [--seconds N] [--only TEXT]   chunks of prompts
+//   mla_bench prefill --compile-only --cubins DIR                                 no GPU needed
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -13,6 +15,7 @@
 
 #include "runtime/jit/compile_pool.hpp"
 #include "runtime/jit/compile_worker.hpp"
+#include "tools/mla_bench/prefill.hpp"
 #include "tools/mla_bench/run.hpp"
 
 using namespace ingot;
@@ -30,6 +33,7 @@ struct Settings {
   std::vector<std::filesystem::path> nvrtc;
   int jobs = static_cast<int>(std::thread::hardware_concurrency());
   int seconds = 100;
+  bool compile_only = false;
 };
 
 /// Compiles what the folder lacks, in processes of their own. False when something failed.
@@ -58,6 +62,21 @@ int compile_all(const Settings& settings) {
     for (const MlaCandidate& candidate : mla_candidates(cell, 0, limits))
       variants.push_back(candidate.variant);
   return compile(settings, std::move(variants)) ? 0 : 1;
+}
+
+int prefill(const Settings& settings) {
+  const auto limits = value_or_throw(cu::limits_of_arch(settings.arch));
+  std::vector<jit::Variant> variants;
+  for (const MlaCell& cell : prefill_cells())
+    for (const PrefillCandidate& candidate : prefill_candidates(cell, limits))
+      if (cell.name().find(settings.only) != std::string::npos)
+        variants.push_back(candidate.variant);
+  const bool compiled = compile(settings, std::move(variants));
+  if (settings.compile_only) return compiled ? 0 : 1;
+  return run_prefill_bench(settings.cubins, settings.arch, settings.out, settings.only,
+                           settings.seconds)
+             ? 0
+             : 1;
 }
 
 int measure_all(const Settings& settings) {
@@ -90,19 +109,24 @@ int main(int argc, char** argv) try {
   auto* compile_command = app.add_subcommand("compile", "fill a folder with compiled candidates");
   auto* run_command = app.add_subcommand("run", "check and time them on this machine's first GPU");
   auto* table_command = app.add_subcommand("table", "print the table of a results file");
-  for (auto* command : {compile_command, run_command}) {
+  auto* prefill_command = app.add_subcommand("prefill", "check and time chunks of prompts");
+  prefill_command->add_flag("--compile-only", settings.compile_only, "needs no GPU");
+  for (auto* command : {compile_command, run_command, prefill_command}) {
     command->add_option("--cubins", settings.cubins, "folder of compiled candidates");
     command->add_option("--arch", settings.arch, "architecture");
     command->add_option("--jobs", settings.jobs, "compilations side by side");
     command->add_option("--nvrtc", settings.nvrtc, "folders of NVRTC");
   }
-  for (auto* command : {run_command, table_command})
+  for (auto* command : {run_command, table_command, prefill_command})
     command->add_option("--out", settings.out, "results, JSON lines");
-  run_command->add_option("--seconds", settings.seconds, "stop after this long");
-  run_command->add_option("--only", settings.only, "cells whose name holds this: 'h8 B128'");
+  for (auto* command : {run_command, prefill_command}) {
+    command->add_option("--seconds", settings.seconds, "stop after this long");
+    command->add_option("--only", settings.only, "cells whose name holds this: 'h8 B128'");
+  }
   CLI11_PARSE(app, argc, argv);
   if (compile_command->parsed()) return compile_all(settings);
   if (run_command->parsed()) return measure_all(settings);
+  if (prefill_command->parsed()) return prefill(settings);
   print_mla_table(MlaResults(settings.out), mla_cells());
   return 0;
 } catch (const EngineError& error) {

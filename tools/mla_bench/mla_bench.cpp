@@ -199,7 +199,7 @@ std::vector<double> MlaBench::exact_heads() const {
   in.heads = std::min(cell_.heads, kExactHeads);
   in.window_slots = kWindow;
   in.selected_slots = cell_.selected;
-  in.window_layout = in.selected_layout = test::KvLayout::planar(64);
+  in.window_layout = in.selected_layout = test::KvLayout{};
   const auto take = [&](int slots, const std::vector<int>& list, std::uint64_t seed,
                         std::vector<std::uint8_t>& pool, std::vector<int>& indices) {
     const int count = rows * slots;

@@ -11,7 +11,7 @@
 namespace ingot::bench {
 namespace {
 
-constexpr std::size_t kLayouts = 3;
+constexpr std::size_t kLayouts = 2;
 constexpr std::size_t kFinalists = 3, kOtherFinalists = 2;
 
 /// How many candidates of a cell are measured at all: the telling cells decide the targets, those

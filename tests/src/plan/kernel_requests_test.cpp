@@ -4,6 +4,14 @@
 #include <catch2/catch.hpp>
 #include <set>
 
+#include "kernel_templates/act_quant.space.hpp"
+#include "kernel_templates/fp8_linear.space.hpp"
+#include "kernel_templates/fp8_linear_sm90.space.hpp"
+#include "kernel_templates/memory_read.space.hpp"
+#include "kernel_templates/rms_norm.space.hpp"
+#include "kernel_templates/rope_kv_append.space.hpp"
+#include "kernel_templates/sparse_mla_decode.space.hpp"
+#include "kernel_templates/split_kv_combine.space.hpp"
 #include "tests/support/temp_dir.hpp"
 
 using namespace ingot;
@@ -116,6 +124,45 @@ TEST_CASE("a plan has each set of variants once", "[cpu][plan]") {
   REQUIRE(few);
   REQUIRE(same);
   CHECK(same->size() == few->size());
+}
+
+TEST_CASE("families that may serve one use compete in one tuning, each use once", "[cpu][plan]") {
+  const auto limits = value_or_throw(cu::limits_of_arch("sm_90a"));
+  const auto uses = kernel_uses(real_config(), {.batch_buckets = {16, 64}}, limits);
+  REQUIRE(uses);
+  std::set<std::string> titles;
+  int shared = 0;
+  for (const KernelUse& use : *uses) {
+    CAPTURE(use.tuning.title());
+    CHECK(titles.insert(use.tuning.title()).second);
+    std::size_t candidates = 0;
+    for (const auto& set : use.families)
+      candidates += set.candidates.size();
+    CHECK(use.tuning.candidates.size() == candidates);
+    CHECK(use.tuning.candidates.front() == use.families.front().candidates.front());
+    for (const auto& [rule, count] : use.tuning.rejections)
+      CHECK(rule.find(": ") != std::string::npos);
+    shared +=
+        use.tuning.families() == std::vector<std::string>{"fp8_linear", "fp8_linear_sm90"} ? 1 : 0;
+  }
+  CHECK(shared > 0);
+  // A bucket is a problem of its own, also where its candidates are another's.
+  CHECK(titles.contains("rms_norm hidden=4096 rows=16"));
+  CHECK(titles.contains("rms_norm hidden=4096 rows=64"));
+}
+
+TEMPLATE_TEST_CASE("a family's problem comes back from its fields", "[cpu][plan]",
+                   kernels::ActQuant, kernels::Fp8Linear, kernels::Fp8LinearSm90,
+                   kernels::MemoryRead, kernels::RmsNorm, kernels::RopeKvAppend,
+                   kernels::SparseMlaDecode, kernels::SplitKvCombine) {
+  std::set<std::string> seen;
+  for (const auto& problem : TestType::sample_problems()) {
+    const auto fields = problem_fields(problem);
+    CHECK(seen.insert(describe(fields)).second);
+    const auto back = problem_from<typename TestType::Problem>(fields);
+    REQUIRE(back);
+    CHECK(problem_fields(*back) == fields);
+  }
 }
 
 TEST_CASE("a plan refuses a split that the model does not have, and a model without blocks",

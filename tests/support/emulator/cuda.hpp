@@ -83,6 +83,9 @@ inline float __fadd_rn(float a, float b) {
 inline float __fsub_rn(float a, float b) {
   return a - b;
 }
+inline float __fdividef(float a, float b) {
+  return a / b;
+}
 inline int __popc(unsigned x) {
   return std::popcount(x);
 }
@@ -157,7 +160,7 @@ inline unsigned reduce(const void* site, unsigned value, unsigned (*join)(unsign
   return result;
 }
 inline constexpr char kShuffleXor = 0, kShuffle = 0, kShuffleUp = 0, kBallot = 0, kSyncWarp = 0,
-                      kReduceAdd = 0, kReduceMin = 0, kReduceMax = 0;
+                      kReduceAdd = 0, kReduceMin = 0, kReduceMax = 0, kMaximum = 0;
 
 }  // namespace ingot::test::emulator
 
@@ -168,16 +171,16 @@ T __shfl_xor_sync(unsigned, T value, int mask) {
       &kShuffleXor, value, [](int lane, int m) { return lane ^ m; }, mask);
 }
 template <class T>
+T __shfl_up_sync(unsigned, T value, int lanes) {
+  using namespace ingot::test::emulator;
+  return exchange(
+      &kShuffleUp, value, [](int lane, int up) { return lane >= up ? lane - up : lane; }, lanes);
+}
+template <class T>
 T __shfl_sync(unsigned, T value, int from) {
   using namespace ingot::test::emulator;
   return exchange(
       &kShuffle, value, [](int, int source) { return source & 31; }, from);
-}
-template <class T>
-T __shfl_up_sync(unsigned, T value, int distance) {
-  using namespace ingot::test::emulator;
-  return exchange(
-      &kShuffleUp, value, [](int lane, int d) { return lane < d ? lane : lane - d; }, distance);
 }
 inline unsigned __reduce_add_sync(unsigned, unsigned value) {
   using namespace ingot::test::emulator;
@@ -193,6 +196,20 @@ inline unsigned __reduce_max_sync(unsigned, unsigned value) {
 }
 inline unsigned __ballot_sync(unsigned, bool predicate) {
   return ingot::test::emulator::ballot(&ingot::test::emulator::kBallot, predicate);
+}
+inline int __reduce_max_sync(unsigned, int value) {
+  int result = 0;
+  ingot::test::emulator::warp_collective(
+      &ingot::test::emulator::kMaximum, &value, &result,
+      [](const void* const* operands, void* const* results, const void*) {
+        int most = *static_cast<const int*>(operands[0]);
+        for (int i = 1; i < 32; ++i)
+          most = max(most, *static_cast<const int*>(operands[i]));
+        for (int i = 0; i < 32; ++i)
+          *static_cast<int*>(results[i]) = most;
+      },
+      nullptr);
+  return result;
 }
 inline bool __any_sync(unsigned, bool predicate) {
   return __ballot_sync(~0u, predicate) != 0;

@@ -38,6 +38,7 @@ struct Barrier {
   int missing = 0;
   std::int64_t missing_bytes = 0;
   std::uint32_t phase = 0;
+  std::vector<int> waiting = {};
 };
 struct Block;
 struct Meeting {  // of a warp or warpgroup
@@ -145,6 +146,9 @@ void finish_phase(Barrier& barrier) {
   ++barrier.phase;
   barrier.missing = barrier.arrivals;
   machine->idle = 0;
+  for (const int index : barrier.waiting)
+    machine->wake(index);
+  barrier.waiting.clear();
 }
 Barrier& barrier_at(Block& block, std::uint32_t address) {
   const auto found = block.barriers.find(address);
@@ -349,7 +353,7 @@ bool sync_block_or(int id, int threads, bool predicate) {
 
 void barrier_init(std::uint32_t barrier, int arrivals) {
   (void)shared_pointer(barrier);
-  machine->fiber().block->barriers[barrier] = {arrivals, arrivals, 0, 0};
+  machine->fiber().block->barriers[barrier] = {arrivals, arrivals, 0, 0, {}};
 }
 void barrier_expect(std::uint32_t barrier, std::uint32_t bytes) {
   barrier_at(*machine->fiber().block, barrier).missing_bytes += bytes;
@@ -360,9 +364,14 @@ void barrier_arrive(std::uint32_t barrier) {
   finish_phase(b);
 }
 void barrier_wait(std::uint32_t barrier, std::uint32_t parity) {
-  Block& block = *machine->fiber().block;
-  while ((barrier_at(block, barrier).phase & 1) == parity)
-    yield();
+  Machine& m = *machine;
+  Block& block = *m.fiber().block;
+  while (true) {
+    Barrier& b = barrier_at(block, barrier);
+    if ((b.phase & 1) != parity) return;
+    b.waiting.push_back(m.current);
+    m.leave();
+  }
 }
 
 void copy_bulk(std::uint32_t to, const void* from, std::uint32_t bytes, std::uint32_t barrier) {

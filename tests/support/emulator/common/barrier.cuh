@@ -1,4 +1,6 @@
 #pragma once
+#include <cstring>
+
 #include "common/types.cuh"
 #include "tests/support/emulator/cuda.hpp"
 
@@ -28,6 +30,7 @@ inline void publish_to_async_proxy() {}
 inline void copy_bulk(u32 to, const void* from, u32 bytes, u32 barrier) {
   test::emulator::copy_bulk(to, from, bytes, barrier);
 }
+inline void prefetch_bulk(const void*, u32) {}
 
 inline u64 evict_first_policy() {
   return 0;
@@ -39,6 +42,12 @@ inline void copy_bulk_multicast(u32 to, const void* from, u32 bytes, u32 barrier
   for (unsigned rank = 0; rank < 16; ++rank)
     if (ranks >> rank & 1) test::emulator::copy_bulk_remote(to, from, bytes, barrier, rank);
 }
+inline void store_bulk(void* to, u32 from, u32 bytes) {
+  std::memcpy(to, test::emulator::shared_pointer(from), bytes);
+}
+inline void commit_stores() {}
+inline void wait_stores_read() {}
+inline void wait_stores() {}
 inline void arrive_remote(u32 barrier, u32 rank) {
   test::emulator::barrier_arrive_remote(barrier, rank);
 }

@@ -39,6 +39,10 @@ inline int scale_exponent(float amax) {
 inline float inverse_power_of_two(int exponent) {
   return std::ldexp(1.0f, -exponent);
 }
+inline float power_of_two(int exponent) {
+  return std::ldexp(1.0f, exponent);
+}
+constexpr u32 kInfinityBits = 0x7f800000u;
 constexpr float kF16Factor = 1.0f;
 inline u32 to_f16(u32 pair) {
   return pack_f16(value_of(pair & 0xff), value_of(pair >> 8 & 0xff));

@@ -84,6 +84,9 @@ inline uint4 load_shared_words(u32 from) {
   std::memcpy(&value, test::emulator::shared_pointer(from), sizeof value);
   return value;
 }
+inline void store_shared(u32 to, uint2 value) {
+  std::memcpy(test::emulator::shared_pointer(to), &value, sizeof value);
+}
 inline void store_shared(u32 to, uint4 value) {
   std::memcpy(test::emulator::shared_pointer(to), &value, sizeof value);
 }
