@@ -16,8 +16,8 @@
 //
 // NaN in K or S makes the entry NaN: its FP8 codes, or its FP4 scales (255).
 #include "common/bf16.cuh"
-#include "common/fp4.cuh"
 #include "common/fp8.cuh"
+#include "common/index_entry.cuh"
 #include "common/launch.cuh"
 #include "common/ptx.cuh"
 #include "common/rope.cuh"
@@ -36,7 +36,7 @@ constexpr int THREADS = DIMS / CHANNELS, WARPS = THREADS / 32;
 constexpr int STATE_FLOATS = compress_kv_state_floats(RATIO, INDEX_KEYS);
 constexpr int POOLED = OVERLAP ? 8 : RATIO;  // tokens of an entry
 constexpr int QUANT_DIMS = INDEX_KEYS ? DIMS : DIMS - COMPRESS_ROPE_DIMS;
-constexpr int GROUP = INDEX_KEYS ? 32 : 64, GROUP_LANES = GROUP / CHANNELS;
+constexpr int GROUP_LANES = 64 / CHANNELS;  // that share an FP8 scale
 constexpr int DATA_BYTES = INDEX_KEYS ? DIMS / 2 : QUANT_DIMS + 2 * COMPRESS_ROPE_DIMS;
 constexpr int SCALE_BYTES = INDEX_KEYS ? 4 : 8;
 static_assert(RATIO == 4 || (RATIO == 128 && !INDEX_KEYS), "CSA, HCA, or the indexer of CSA");
@@ -231,29 +231,6 @@ struct Sequence {
     return value;
   }
 
-  // y = H * x / sqrt(128), in the reference's order: neighbours first.
-  __forceinline__ void transform(Channels& x) const {
-#pragma unroll
-    for (int half = 1; half < CHANNELS; half *= 2)
-#pragma unroll
-      for (int c = 0; c < CHANNELS; ++c)
-        if ((c & half) == 0) {
-          const float a = x.v[c], b = x.v[c + half];
-          x.v[c] = a + b;
-          x.v[c + half] = a - b;
-        }
-#pragma unroll
-    for (int lanes = 1; lanes < 32; lanes *= 2)
-#pragma unroll
-      for (int c = 0; c < CHANNELS; ++c) {
-        const float other = __shfl_xor_sync(0xffffffffu, x.v[c], lanes);
-        x.v[c] = (threadIdx.x & lanes) == 0 ? x.v[c] + other : other - x.v[c];
-      }
-#pragma unroll
-    for (int c = 0; c < CHANNELS; ++c)
-      x.v[c] = to_float(to_bf16(x.v[c] * 0.088388347648318447f));
-  }
-
   __forceinline__ void append(int block, Channels x) const {
     float squares = 0.0f;
 #pragma unroll
@@ -276,39 +253,23 @@ struct Sequence {
         x.v[c + 1] = to_float(to_bf16(turned.y));
       }
     }
-    if constexpr (INDEX_KEYS) transform(x);
-
-    float largest = 0.0f;
-    bool has_nan = false;
-#pragma unroll
-    for (int c = 0; c < CHANNELS; ++c) {
-      largest = fmaxf(largest, fabsf(x.v[c]));
-      has_nan |= x.v[c] != x.v[c];
-    }
-#pragma unroll
-    for (int lanes = 1; lanes < GROUP_LANES; lanes *= 2)
-      largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, lanes));
-
     const int page = args.page_table[slot * args.page_stride + block / PAGE_ENTRIES];
     u8* const in_page = args.pool + static_cast<i64>(page) * PAGE_BYTES;
-    const int place = block % PAGE_ENTRIES, thread = threadIdx.x;
+    const int place = block % PAGE_ENTRIES;
     u8* const entry = in_page + place * ENTRY_STRIDE;
     u8* const scales = SCALES_BESIDE ? entry + DATA_BYTES
                                      : in_page + PAGE_ENTRIES * ENTRY_STRIDE + place * SCALE_BYTES;
     if constexpr (INDEX_KEYS) {
-      const u32 nan_lanes = __ballot_sync(0xffffffffu, has_nan);
-      const int exponent = fp4::scale_exponent(largest);
-      const float factor = fp8::inverse_power_of_two(exponent);
-      u32 codes = 0;
+      index_entry::transform(x.v);
+      index_entry::store(x.v, entry, scales);
+    } else {
+      float largest = 0.0f;
 #pragma unroll
       for (int c = 0; c < CHANNELS; ++c)
-        codes |= fp4::code_of(x.v[c] * factor) << (4 * c);
-      *reinterpret_cast<u16*>(entry + channel / 2) = static_cast<u16>(codes);
-      if (thread % GROUP_LANES == 0) {
-        const bool nan = (nan_lanes >> thread & 0xffffffffu >> (32 - GROUP_LANES)) != 0;
-        scales[thread / GROUP_LANES] = static_cast<u8>(nan ? 255 : exponent + 127);
-      }
-    } else {
+        largest = fmaxf(largest, fabsf(x.v[c]));
+#pragma unroll
+      for (int lanes = 1; lanes < GROUP_LANES; lanes *= 2)
+        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, lanes));
       const int exponent = fp8::scale_exponent(largest);
       const float factor = fp8::inverse_power_of_two(exponent);
       if (!turns) {
@@ -322,8 +283,8 @@ struct Sequence {
           *reinterpret_cast<u32*>(entry + QUANT_DIMS + 2 * (channel + c - QUANT_DIMS)) =
               pack_bf16(x.v[c], x.v[c + 1]);
       }
-      if (thread % GROUP_LANES == 0)
-        scales[thread / GROUP_LANES] = static_cast<u8>(turns ? 0 : exponent + 127);
+      if (threadIdx.x % GROUP_LANES == 0)
+        scales[threadIdx.x / GROUP_LANES] = static_cast<u8>(turns ? 0 : exponent + 127);
     }
   }
 };

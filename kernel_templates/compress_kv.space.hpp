@@ -92,12 +92,12 @@ struct CompressKv {
             .programmatic = true};
   }
 
-  /// The three compressors of the model, and one with the scales beside the entries.
+  /// The three compressors of the model, and one with the scales behind a page's entries.
   static std::vector<Problem> sample_problems() {
     return {{},
-            {.ratio = 128, .page_entries = 2, .page_bytes = 1728},
-            {.index_keys = true, .page_bytes = 64 * 68, .entry_stride = 64},
-            {.page_bytes = 64 * 592, .entry_stride = 592, .scales_beside = true}};
+            {.ratio = 128},
+            {.index_keys = true, .page_bytes = 64 * 68, .entry_stride = 64, .scales_beside = false},
+            {.page_bytes = 37440, .entry_stride = 576, .scales_beside = false}};
   }
 };
 

@@ -25,7 +25,7 @@ struct IndexerTopkArgs {
 
 // The histogram of a pass: linear in the ordered bits of the scores.
 constexpr int INDEXER_TOPK_BINS = 2048;
-// Candidates that go on in shared memory, per thread; more stay in registers.
+// Places for candidates in shared memory, per thread.
 constexpr int INDEXER_TOPK_LISTED = 4;
 
 // Scores that one block selects from.

@@ -6,9 +6,9 @@
 // A block holds the scores of one chunk in registers, as unsigned integers of the same order. The
 // largest of each group of a thread's scores bound the selection from below: at least TOPK scores
 // are not under the TOPK-th largest of those. The few scores above the bound are listed in shared
-// memory and cut by histograms; many equal ones overflow the list and are cut where they are. A row
-// of several chunks is finished by the block that arrives last, which selects from all chunks'
-// selections in the same way. Blocks past the row's count have nothing to do and leave.
+// memory and cut by histograms; where many equal ones overflow the list, all are read again
+// instead. A row of several chunks is finished by the block that arrives last, which selects from
+// all chunks' selections in the same way. Blocks past the row's count have nothing to do and leave.
 //
 // The selection is a function of the scores alone, so results repeat to the bit; which block
 // finishes and in which order candidates are listed does not show.
@@ -115,17 +115,28 @@ struct Threshold {
   u32 key, equal;
 };
 
-// @param keys  of this thread; those below `lowest` do not count, none is above `highest`, and the
-//              TOPK-th largest lies between
-template <int COUNT>
-__forceinline__ Threshold find_threshold(SharedStorage& shared, const u32 (&keys)[COUNT],
-                                         u32 lowest, u32 highest) {
+// What the threshold is looked for in: the list, or, where that overflowed, everything again.
+template <class Reload>
+struct Source {
+  SharedStorage& shared;
+  Reload reload;
+  bool listed;
+  int count;
+
+  __forceinline__ u32 key(int i) const { return listed ? shared.listed_keys[i] : reload(i); }
+  __forceinline__ u32 place(int i) const { return listed ? shared.listed_places[i] : i; }
+};
+
+// Keys below `lowest` do not count, none is above `highest`, and the TOPK-th largest lies between.
+template <class Source>
+__forceinline__ Threshold find_threshold(SharedStorage& shared, const Source& source, u32 lowest,
+                                         u32 highest) {
   u32 wanted = TOPK, last = highest - lowest;
   int shift = bits_above_bins(last);
   while (true) {
-#pragma unroll
-    for (int i = 0; i < COUNT; ++i) {
-      const u32 distance = keys[i] - lowest;  // of a smaller key: beyond all
+#pragma unroll 1
+    for (int i = threadIdx.x; i < source.count; i += THREADS) {
+      const u32 distance = source.key(i) - lowest;  // of a smaller key: beyond all
       if (distance <= last) atomicAdd(&shared.bins[distance >> shift], 1u);
     }
     const Cut cut = find_bin(shared, wanted);
@@ -138,16 +149,16 @@ __forceinline__ Threshold find_threshold(SharedStorage& shared, const u32 (&keys
   }
 }
 
-// Calls emit(rank, place, key) for each of this thread's keys that is selected; ranks are by place.
-template <int COUNT, class Place, class Emit>
-__forceinline__ void emit_selected(SharedStorage& shared, const u32 (&keys)[COUNT], Place place_of,
+// Calls emit(rank, place, key) for each key that is selected; ranks are by place.
+template <class Source, class Emit>
+__forceinline__ void emit_selected(SharedStorage& shared, const Source& source,
                                    Threshold threshold, Emit emit) {
-#pragma unroll
-  for (int i = 0; i < COUNT; ++i) {
-    const u32 place = place_of(i), bit = 1u << (place % 32);
-    if (keys[i] > threshold.key)
+#pragma unroll 1
+  for (int i = threadIdx.x; i < source.count; i += THREADS) {
+    const u32 key = source.key(i), place = source.place(i), bit = 1u << (place % 32);
+    if (key > threshold.key)
       atomicOr(&shared.above[place / 32], bit);
-    else if (threshold.equal > 0 && keys[i] == threshold.key)
+    else if (threshold.equal > 0 && key == threshold.key)
       atomicOr(&shared.equal[place / 32], bit);
   }
   __syncthreads();
@@ -157,24 +168,27 @@ __forceinline__ void emit_selected(SharedStorage& shared, const u32 (&keys)[COUN
   const u32 before = sum_before(shared, has_word ? mine : 0);
   if (has_word) shared.before[word] = before;
   __syncthreads();
-#pragma unroll
-  for (int i = 0; i < COUNT; ++i) {
-    if (keys[i] < threshold.key || (threshold.equal == 0 && keys[i] == threshold.key)) continue;
-    const u32 place = place_of(i), lower = (1u << (place % 32)) - 1;
+#pragma unroll 1
+  for (int i = threadIdx.x; i < source.count; i += THREADS) {
+    const u32 key = source.key(i), place = source.place(i), lower = (1u << (place % 32)) - 1;
+    if (key < threshold.key || (threshold.equal == 0 && key == threshold.key)) continue;
     const u32 sums = shared.before[place / 32];
     const u32 above = (sums & 0xffffu) + __popc(shared.above[place / 32] & lower);
     const u32 equal = (sums >> 16) + __popc(shared.equal[place / 32] & lower);
-    if (keys[i] > threshold.key)
-      emit(above + min(equal, threshold.equal), place, keys[i]);
+    if (key > threshold.key)
+      emit(above + min(equal, threshold.equal), place, key);
     else if (equal < threshold.equal)
-      emit(above + equal, place, keys[i]);
+      emit(above + equal, place, key);
   }
 }
 
 // Selects from this block's keys, more than TOPK of which are present. Places of thread t: 4 *
 // (THREADS * v + t) and the three after it.
-template <class Emit>
-__forceinline__ void select(SharedStorage& shared, const u32 (&keys)[ITEMS], Emit emit) {
+// @param reload  gives the key of a place, from memory
+// @param places  that have keys, or gaps between them
+template <class Reload, class Emit>
+__forceinline__ void select(SharedStorage& shared, const u32 (&keys)[ITEMS], int places,
+                            Reload reload, Emit emit) {
   const int lane = threadIdx.x % 32;
   for (int i = threadIdx.x; i < BINS; i += THREADS)
     shared.bins[i] = 0;
@@ -229,39 +243,20 @@ __forceinline__ void select(SharedStorage& shared, const u32 (&keys)[ITEMS], Emi
     for (int i = 0; i < ITEMS; ++i) {
       if (keys[i] < bound) continue;
       shared.listed_keys[at] = keys[i];
-      shared.listed_places[at++] = static_cast<u16>(4 * (THREADS * (i / 4) + threadIdx.x) + i % 4);
+      shared.listed_places[at++] =
+          static_cast<u16>(4 * (THREADS * (i / 4) + threadIdx.x) + i % 4);
     }
   }
   __syncthreads();
-  const u32 listed = shared.listed;
-  if (listed <= LIST) {
-    u32 few[LISTED];
-    u16 places[LISTED];
-#pragma unroll
-    for (int i = 0; i < LISTED; ++i) {
-      const u32 from = THREADS * i + threadIdx.x;
-      few[i] = from < listed ? shared.listed_keys[from] : ABSENT;
-      places[i] = from < listed ? shared.listed_places[from] : 0;
-    }
-    const Threshold threshold = find_threshold(shared, few, bound, largest);
-    emit_selected(
-        shared, few, [&](int i) { return static_cast<u32>(places[i]); }, threshold, emit);
-  } else {
-    const Threshold threshold = find_threshold(shared, keys, bound, largest);
-    emit_selected(
-        shared, keys,
-        [](int i) { return static_cast<u32>(4 * (THREADS * (i / 4) + threadIdx.x) + i % 4); },
-        threshold, emit);
-  }
+  const int listed = static_cast<int>(shared.listed);
+  const Source<Reload> source{shared, reload, listed <= LIST, listed <= LIST ? listed : places};
+  emit_selected(shared, source, find_threshold(shared, source, bound, largest), emit);
 }
 
-__forceinline__ int place_in_pool(const IndexerTopkArgs& args, const int* pages, int entry) {
-  return MAP_PAGES ? pages[entry / PAGE_ENTRIES] * PAGE_ENTRIES + entry % PAGE_ENTRIES : entry;
-}
-
-// The number of a chunk's candidates.
-__forceinline__ int candidates(int count, int chunk) {
-  return min(count - chunk * CHUNK, TOPK);
+__forceinline__ int place_in_pool(const IndexerTopkArgs& args, int sequence, int entry) {
+  if (!MAP_PAGES) return entry;
+  const int* const pages = args.page_table + static_cast<i64>(sequence) * args.page_stride;
+  return pages[entry / PAGE_ENTRIES] * PAGE_ENTRIES + entry % PAGE_ENTRIES;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
@@ -273,85 +268,94 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const int count = args.counts[row];
   const int chunks = indexer_topk_chunks(count, CHUNK);
   if (chunk >= chunks) return;
-  int* const indices = args.indices + static_cast<i64>(row) * TOPK;
-  const int* pages = nullptr;
-  if (MAP_PAGES) pages = args.page_table + static_cast<i64>(args.sequences[row]) * args.page_stride;
+  // Addresses are made where they are needed: registers are for keys.
+  const auto indices = [&] { return args.indices + static_cast<i64>(row) * TOPK; };
+  const auto scores = [&] {
+    return args.scores + row * args.score_stride + static_cast<i64>(chunk) * CHUNK;
+  };
+  const auto row_candidates = [&] { return static_cast<i64>(row) * gridDim.x * TOPK; };
+  const int sequence = MAP_PAGES ? args.sequences[row] : 0;
   if (chunk == 0 && threadIdx.x == 0) args.selected_counts[row] = min(count, TOPK);
   if (count <= TOPK) {
     for (int i = threadIdx.x; i < TOPK; i += THREADS)
-      indices[i] = i < count ? place_in_pool(args, pages, i) : -1;
+      indices()[i] = i < count ? place_in_pool(args, sequence, i) : -1;
     return;
   }
 
   const int here = min(count - chunk * CHUNK, CHUNK);
-  const float4* const from = reinterpret_cast<const float4*>(args.scores + row * args.score_stride +
-                                                             static_cast<i64>(chunk) * CHUNK);
-  float4 scores[VECTORS];
+  const uint4* const from = reinterpret_cast<const uint4*>(scores());
+  u32 keys[ITEMS], nans = 0;  // first the bits of the scores: two copies do not fit the registers
 #pragma unroll
   for (int v = 0; v < VECTORS; ++v) {
     const int vector = THREADS * v + threadIdx.x;
-    if (4 * vector < here) scores[v] = from[vector];
+    uint4 four = make_uint4(0, 0, 0, 0);
+    if (4 * vector < here) four = from[vector];
+    keys[4 * v] = four.x;
+    keys[4 * v + 1] = four.y;
+    keys[4 * v + 2] = four.z;
+    keys[4 * v + 3] = four.w;
   }
-  u32 keys[ITEMS], nans = 0;
 #pragma unroll
-  for (int v = 0; v < VECTORS; ++v) {
-    const float values[4] = {scores[v].x, scores[v].y, scores[v].z, scores[v].w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const bool present = 4 * (THREADS * v + static_cast<int>(threadIdx.x)) + i < here;
-      keys[4 * v + i] = present ? key_of(values[i]) : ABSENT;
-      nans += present && values[i] != values[i] ? 1 : 0;
-    }
+  for (int i = 0; i < ITEMS; ++i) {
+    const float score = __uint_as_float(keys[i]);
+    const bool present = 4 * (THREADS * (i / 4) + static_cast<int>(threadIdx.x)) + i % 4 < here;
+    keys[i] = present ? key_of(score) : ABSENT;
+    nans += present && score != score ? 1 : 0;
   }
   nans = __reduce_add_sync(0xffffffffu, nans);
   if (nans > 0 && threadIdx.x % 32 == 0) atomicAdd(&args.nan_counts[row], nans);
 
-  if (chunks == 1) {
-    select(shared, keys, [&](u32 rank, u32 place, u32) {
-      indices[rank] = place_in_pool(args, pages, static_cast<int>(place));
-    });
-    return;
-  }
+  // Once, or once for the chunk and, in the block that arrives last, once for the row.
+  const bool whole = chunks == 1;
+  bool joining = false;
+#pragma unroll 1
+  while (true) {
+    const auto emit = [&](u32 rank, u32 place, u32 key) {
+      int entry = chunk * CHUNK + static_cast<int>(place);
+      if (joining)
+        entry = static_cast<int>(
+            ptx::load_relaxed_word(args.candidate_indices + row_candidates() + place));
+      if (whole || joining) {
+        indices()[rank] = place_in_pool(args, sequence, entry);
+      } else {
+        const i64 to = row_candidates() + chunk * TOPK + rank;
+        args.candidate_keys[to] = key;
+        args.candidate_indices[to] = entry;
+      }
+    };
+    const auto reload = [&](int place) {
+      return joining ? ptx::load_relaxed_word(args.candidate_keys + row_candidates() + place)
+                     : key_of(scores()[place]);
+    };
+    if (joining || here > TOPK) {
+      select(shared, keys, joining ? chunks * TOPK : here, reload, emit);
+    } else {
+      for (int place = threadIdx.x; place < TOPK; place += THREADS)
+        emit(place, place, place < here ? reload(place) : ABSENT);
+    }
+    if (whole || joining) return;
 
-  const i64 first = (static_cast<i64>(row) * gridDim.x) * TOPK;  // of the row's candidates
-  u32* const row_keys = args.candidate_keys + first;
-  int* const row_indices = args.candidate_indices + first;
-  const auto keep = [&](u32 rank, u32 place, u32 key) {
-    row_keys[chunk * TOPK + rank] = key;
-    row_indices[chunk * TOPK + rank] = chunk * CHUNK + static_cast<int>(place);
-  };
-  if (here > TOPK) {
-    select(shared, keys, keep);
-  } else {
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0)
+      shared.last = atomicAdd(&args.arrived[row], 1u) == static_cast<u32>(chunks - 1) ? 1 : 0;
+    __syncthreads();
+    if (shared.last == 0) return;
+    __threadfence();
+    if (threadIdx.x == 0) args.arrived[row] = 0;
+    joining = true;
 #pragma unroll
-    for (int i = 0; i < ITEMS; ++i) {
-      const int place = 4 * (THREADS * (i / 4) + static_cast<int>(threadIdx.x)) + i % 4;
-      if (place < here) keep(place, place, keys[i]);
+    for (int v = 0; v < VECTORS; ++v) {
+      const int place = 4 * (THREADS * v + static_cast<int>(threadIdx.x));
+      uint4 four = make_uint4(ABSENT, ABSENT, ABSENT, ABSENT);
+      if (place < chunks * TOPK)
+        four = ptx::load_relaxed(args.candidate_keys + row_candidates() + place);
+      keys[4 * v] = four.x;
+      keys[4 * v + 1] = four.y;
+      keys[4 * v + 2] = four.z;
+      keys[4 * v + 3] = four.w;
     }
   }
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0)
-    shared.last = atomicAdd(&args.arrived[row], 1u) == static_cast<u32>(chunks - 1) ? 1 : 0;
-  __syncthreads();
-  if (shared.last == 0) return;
-  __threadfence();
-  if (threadIdx.x == 0) args.arrived[row] = 0;
-#pragma unroll
-  for (int v = 0; v < VECTORS; ++v) {
-    const int place = 4 * (THREADS * v + static_cast<int>(threadIdx.x));
-    const int of = place / TOPK, left = of < chunks ? candidates(count, of) - place % TOPK : 0;
-    uint4 four = make_uint4(ABSENT, ABSENT, ABSENT, ABSENT);
-    if (left > 0) four = ptx::load_relaxed(row_keys + place);
-    keys[4 * v] = left > 0 ? four.x : ABSENT;
-    keys[4 * v + 1] = left > 1 ? four.y : ABSENT;
-    keys[4 * v + 2] = left > 2 ? four.z : ABSENT;
-    keys[4 * v + 3] = left > 3 ? four.w : ABSENT;
-  }
-  select(shared, keys, [&](u32 rank, u32 place, u32) {
-    const int entry = static_cast<int>(ptx::load_relaxed_word(row_indices + place));
-    indices[rank] = place_in_pool(args, pages, entry);
-  });
 }
 
 }  // namespace ingot::kernels

@@ -66,8 +66,6 @@ struct IndexerTopk {
     return Space<Params>(base)
         .axis(&Params::THREADS, {256, 512, 1024})
         .axis(&Params::VECTORS, {2, 4, 8})
-        .keep_if("a thread's scores fit its registers",
-                 [](const Params& c) { return c.THREADS * c.VECTORS <= 4096; })
         .keep_if("a chunk has enough groups to bound the selection",
                  [](const Params& c) { return 2 * c.TOPK <= c.THREADS * c.VECTORS; })
         .keep_if("the candidates of a row's chunks fit one chunk",

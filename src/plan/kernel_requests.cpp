@@ -9,6 +9,7 @@
 #include "kernel_templates/compress_kv.space.hpp"
 #include "kernel_templates/fp8_linear.space.hpp"
 #include "kernel_templates/fp8_linear_sm90.space.hpp"
+#include "kernel_templates/indexer_queries.space.hpp"
 #include "kernel_templates/indexer_scores.space.hpp"
 #include "kernel_templates/indexer_scores_sm90.space.hpp"
 #include "kernel_templates/indexer_topk.space.hpp"
@@ -95,6 +96,7 @@ void add_compressed_kv(Requests& requests, const ModelConfig& config, const Plan
                                        .page_bytes = kKeyPage * kKeyBytes,
                                        .entry_stride = kernels::INDEX_CODE_BYTES,
                                        .scales_beside = false});
+    requests.add<kernels::IndexerQueries>({.rows = sequences, .heads = config.index_heads});
     const kernels::IndexerScoresProblem scores{.rows = sequences,
                                                .heads = config.index_heads,
                                                .page_entries = kKeyPage,

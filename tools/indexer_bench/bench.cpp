@@ -41,14 +41,12 @@ bool compresses(const Cell& cell) {
 }
 kernels::CompressKvProblem compress_problem(const Cell& cell) {
   kernels::CompressKvProblem problem{.sequences = cell.rows, .state_rows = kStateRows};
-  if (cell.work == Work::compress_hca) {
-    problem.ratio = 128;
-    problem.page_entries = 2;
-    problem.page_bytes = 1728;
-  } else if (cell.work == Work::compress_index) {
+  if (cell.work == Work::compress_hca) problem.ratio = 128;
+  if (cell.work == Work::compress_index) {
     problem.index_keys = true;
     problem.page_bytes = kKeyPageBytes;
     problem.entry_stride = kernels::INDEX_CODE_BYTES;
+    problem.scales_beside = false;
   }
   return problem;
 }

@@ -4,6 +4,7 @@
 #include "tests/support/emulator/cuda.hpp"
 #include "tests/support/emulator/overrides.hpp"
 
+#include "common/kv_layout.cuh"  // the defaults of the pool's layout
 #include "compress_kv.params.def"
 #undef PARAM
 #include "compress_kv.cuh"
