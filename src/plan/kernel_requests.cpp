@@ -8,6 +8,8 @@
 #include "kernel_templates/act_quant.space.hpp"
 #include "kernel_templates/fp8_linear.space.hpp"
 #include "kernel_templates/fp8_linear_sm90.space.hpp"
+#include "kernel_templates/hc_post.space.hpp"
+#include "kernel_templates/hc_pre.space.hpp"
 #include "kernel_templates/rms_norm.space.hpp"
 #include "kernel_templates/rope_kv_append.space.hpp"
 #include "src/weights/tensor_table.hpp"
@@ -69,6 +71,23 @@ void add_fp8_linears(Requests& requests, const ModelConfig& config, const PlanSc
   }
 }
 
+/// Hyper-connections: in front of the first sublayer, between sublayers (which takes the output of
+/// the one before along), in front of the final norm with and without such an output; and behind
+/// the last sublayer of a model whose streams are read again.
+void add_hyper_connections(Requests& requests, const ModelConfig& config, const PlanScope& scope) {
+  for (const int tokens : scope.batch_buckets) {
+    for (const bool after : {false, true}) {
+      requests.add<kernels::HcPre>({.hidden = config.hidden_size,
+                                    .tokens = tokens,
+                                    .after_sublayer = after,
+                                    .quantize = true});
+      requests.add<kernels::HcPre>(
+          {.hidden = config.hidden_size, .tokens = tokens, .head = true, .after_sublayer = after});
+    }
+    requests.add<kernels::HcPost>({.hidden = config.hidden_size, .tokens = tokens});
+  }
+}
+
 /// FP8 weights are scaled by blocks of 128 x 128, and the kernels read whole blocks.
 Result<void> require_whole_blocks(const ModelConfig& config, int tp) {
   constexpr int kBlock = 128;
@@ -97,6 +116,12 @@ Result<std::vector<kernels::VariantSet>> kernel_requests(const ModelConfig& conf
                 fmt::format("the model cannot be split over {} ranks; valid TP sizes: {}",
                             scope.tp_size, fmt::join(valid, ", ")));
   }
+  if (config.hc_mult != kernels::HC_STREAMS) {
+    return fail(ErrorCode::unsupported,
+                fmt::format("there are no GPU kernels for this model: it has {} hyper-connection "
+                            "streams, the kernels take {}",
+                            config.hc_mult, kernels::HC_STREAMS));
+  }
   if (auto whole = require_whole_blocks(config, scope.tp_size); !whole) {
     return tl::unexpected(whole.error());
   }
@@ -110,6 +135,7 @@ Result<std::vector<kernels::VariantSet>> kernel_requests(const ModelConfig& conf
     }
   }
   add_fp8_linears(requests, config, scope);
+  add_hyper_connections(requests, config, scope);
   requests.add<kernels::RopeKvAppend>({.normalize = true});
   return requests.take();
 }

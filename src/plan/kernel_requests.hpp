@@ -19,7 +19,8 @@ struct PlanScope {
 /// Every kernel that the model needs on this card within this scope: for each use the family's
 /// variants for its problem. Uses that need the same variants are one.
 /// Errors: invalid_argument for a TP size that the model cannot be split by (names the valid ones),
-/// unsupported for a model whose linears are not whole 128 x 128 blocks.
+/// unsupported for a model whose linears are not whole 128 x 128 blocks or that has another number
+/// of hyper-connection streams than four.
 [[nodiscard]] Result<std::vector<kernels::VariantSet>> kernel_requests(
     const ModelConfig& config, const PlanScope& scope, const cu::DeviceLimits& device);
 

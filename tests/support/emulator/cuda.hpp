@@ -70,6 +70,9 @@ inline float __int_as_float(int bits) {
 inline int __float_as_int(float value) {
   return std::bit_cast<int>(value);
 }
+inline float rsqrtf(float x) {
+  return 1.0f / std::sqrt(x);
+}
 inline float __fmul_rn(float a, float b) {
   return a * b;
 }

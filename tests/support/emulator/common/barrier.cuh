@@ -1,4 +1,6 @@
 #pragma once
+#include <stdexcept>
+
 #include "common/types.cuh"
 #include "tests/support/emulator/cuda.hpp"
 
@@ -27,6 +29,13 @@ inline void wait(u32 barrier, u32 parity) {
 inline void publish_to_async_proxy() {}
 inline void copy_bulk(u32 to, const void* from, u32 bytes, u32 barrier) {
   test::emulator::copy_bulk(to, from, bytes, barrier);
+}
+// Clusters are not modelled.
+inline void store_remote(u32, uint4, u32, u32) {
+  throw std::runtime_error("a cluster's memory is not modelled");
+}
+inline void copy_remote(u32, u32, u32, u32, u32) {
+  throw std::runtime_error("a cluster's memory is not modelled");
 }
 
 }  // namespace ingot::kernels::barrier

@@ -36,6 +36,33 @@ inline int scale_exponent(float amax) {
 inline float inverse_power_of_two(int exponent) {
   return std::ldexp(1.0f, -exponent);
 }
+inline float power_of_two(int exponent) {
+  return std::ldexp(1.0f, exponent);
+}
+inline float ue8m0_value(u32 byte) {
+  return std::ldexp(1.0f, static_cast<int>(byte) - 127);
+}
+struct Quantized {
+  uint2 codes;
+  float scale;
+};
+// Half a warp's 128 values, eight a lane.
+inline Quantized quantize_group(uint4 eight) {
+  const u32 words[4] = {eight.x, eight.y, eight.z, eight.w};
+  u32 bits = 0;
+  for (const u32 word : words)
+    bits = max(bits, max((word << 16) & 0x7fffffffu, word & 0x7fff0000u));
+  for (int lanes = 8; lanes > 0; lanes /= 2)
+    bits = max(bits, __shfl_xor_sync(0xffffffffu, bits, lanes));
+  const int exponent = scale_exponent(__uint_as_float(bits));
+  const float factor = inverse_power_of_two(exponent);
+  u32 halves[4];
+  for (int i = 0; i < 4; ++i)
+    halves[i] = from_floats(__uint_as_float(words[i] << 16) * factor,
+                            __uint_as_float(words[i] & 0xffff0000u) * factor);
+  return {make_uint2(halves[0] | (halves[1] << 16), halves[2] | (halves[3] << 16)),
+          bits > 0x7f800000u ? __uint_as_float(0x7fffffffu) : power_of_two(exponent)};
+}
 constexpr float kF16Factor = 1.0f;
 inline u32 to_f16(u32 pair) {
   return pack_f16(value_of(pair & 0xff), value_of(pair >> 8 & 0xff));

@@ -65,6 +65,22 @@ inline u32 transpose_matrix(u32 fragment) {
       nullptr);
   return result;
 }
+inline float2 load_shared(u32 from) {
+  float2 value;
+  std::memcpy(&value, test::emulator::shared_pointer(from), sizeof value);
+  return value;
+}
+inline uint4 load_shared_words(u32 from) {
+  uint4 value;
+  std::memcpy(&value, test::emulator::shared_pointer(from), sizeof value);
+  return value;
+}
+inline void store_shared(u32 to, uint4 value) {
+  std::memcpy(test::emulator::shared_pointer(to), &value, sizeof value);
+}
+inline float reciprocal_approx(float x) {
+  return 1.0f / x;
+}
 inline void sync_threads(int id, int threads) {
   test::emulator::sync_block(id, threads, true);
 }
