@@ -2,8 +2,8 @@
 // Hyper-connections: the coefficients of one token, and the streams behind a sublayer. Every kernel
 // that makes a stream from another sublayer's output makes the same bits.
 // Source: model specification section 3.5.
+#include "common/approx.cuh"
 #include "common/bf16.cuh"
-#include "common/ptx.cuh"
 #include "common/types.cuh"
 #include "hc_pre.args.h"
 
@@ -58,8 +58,7 @@ __forceinline__ void sinkhorn(float (&c)[HC_STREAMS][HC_STREAMS], int iterations
   const auto divide_columns = [&] {
 #pragma unroll
     for (int k = 0; k < HC_STREAMS; ++k) {
-      const float inverse =
-          ptx::reciprocal_approx(((c[0][k] + c[1][k]) + (c[2][k] + c[3][k])) + eps);
+      const float inverse = reciprocal_approx(((c[0][k] + c[1][k]) + (c[2][k] + c[3][k])) + eps);
 #pragma unroll
       for (int j = 0; j < HC_STREAMS; ++j)
         c[j][k] *= inverse;
@@ -81,8 +80,7 @@ __forceinline__ void sinkhorn(float (&c)[HC_STREAMS][HC_STREAMS], int iterations
   for (int i = 1; i < iterations; ++i) {
 #pragma unroll
     for (int j = 0; j < HC_STREAMS; ++j) {
-      const float inverse =
-          ptx::reciprocal_approx(((c[j][0] + c[j][1]) + (c[j][2] + c[j][3])) + eps);
+      const float inverse = reciprocal_approx(((c[j][0] + c[j][1]) + (c[j][2] + c[j][3])) + eps);
 #pragma unroll
       for (int k = 0; k < HC_STREAMS; ++k)
         c[j][k] *= inverse;

@@ -71,12 +71,6 @@ __forceinline__ uint4 load_shared_words(u32 from) {
                : "memory");
   return value;
 }
-// 1 / x, at most one unit in the last place off; infinity for 0 and denormals, NaN for NaN.
-__forceinline__ float reciprocal_approx(float x) {
-  float value;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(value) : "f"(x));
-  return value;
-}
 // Named barrier of `threads` threads of the block; id 0 is __syncthreads.
 __forceinline__ void sync_threads(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");

@@ -6,10 +6,12 @@
 #include <array>
 
 #include "kernel_templates/act_quant.space.hpp"
+#include "kernel_templates/embedding.space.hpp"
 #include "kernel_templates/fp8_linear.space.hpp"
 #include "kernel_templates/fp8_linear_sm90.space.hpp"
 #include "kernel_templates/hc_post.space.hpp"
 #include "kernel_templates/hc_pre.space.hpp"
+#include "kernel_templates/q_norm_rope.space.hpp"
 #include "kernel_templates/rms_norm.space.hpp"
 #include "kernel_templates/rope_kv_append.space.hpp"
 #include "src/weights/tensor_table.hpp"
@@ -136,6 +138,15 @@ Result<std::vector<kernels::VariantSet>> kernel_requests(const ModelConfig& conf
   }
   add_fp8_linears(requests, config, scope);
   add_hyper_connections(requests, config, scope);
+  for (const int tokens : scope.batch_buckets) {
+    // One rank replicates the rows at once; several sum them first (and the MTP block norms them).
+    for (const int streams : {1, config.hc_mult}) {
+      requests.add<kernels::Embedding>(
+          {.hidden = config.hidden_size, .streams = streams, .tokens = tokens});
+    }
+    requests.add<kernels::QNormRope>(
+        {.dims = config.head_dim, .heads = config.num_heads / scope.tp_size, .tokens = tokens});
+  }
   requests.add<kernels::RopeKvAppend>({.normalize = true});
   return requests.take();
 }

@@ -15,11 +15,7 @@ namespace {
 template <class Family, class Check>
 void check_all(test::GpuTarget& target, const typename Family::Problem& problem, Check check,
                int& variants, int& worst) {
-  const auto candidates = Family::space(problem, target.limits()).candidates();
-  std::vector<jit::Variant> erased;
-  for (const auto& params : candidates)
-    erased.push_back(test::variant_of<Family>(params));
-  target.prepare(erased);
+  const auto candidates = target.prepare_all<Family>(problem);
   for (const auto& params : candidates)
     worst = std::max(worst, check(target, problem, params));
   variants += static_cast<int>(candidates.size());

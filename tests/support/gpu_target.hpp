@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <stdexcept>
 
@@ -52,6 +53,18 @@ class GpuTarget : public KernelTarget {
       return;
     }
     throw std::logic_error("not prepared: " + jit::describe(variant));
+  }
+  /// Prepares every candidate of the family for a problem on this card, or the ends of its axes.
+  template <class Family>
+  std::vector<typename Family::Params> prepare_all(const typename Family::Problem& problem,
+                                                   bool extremes = false) {
+    const auto space = Family::space(problem, limits());
+    auto chosen = extremes ? space.extremes() : space.candidates();
+    std::vector<jit::Variant> erased;
+    for (const auto& params : chosen)
+      erased.push_back(variant_of<Family>(params));
+    prepare(erased);
+    return chosen;
   }
   /// Frees what was placed and prepared.
   void clear() {

@@ -1,14 +1,10 @@
 #include "tests/support/hyper_connection_check.hpp"
 
-#include <catch2/catch.hpp>
-#include <cmath>
-#include <random>
-
 #include "kernel_templates/fp8_linear.args.h"
 #include "src/reference/hyper_connection.hpp"
 #include "src/reference/numerics.hpp"
 #include "src/reference/rms_norm.hpp"
-#include "tests/support/device_data.hpp"
+#include "tests/support/kernel_check.hpp"
 
 namespace ingot::test {
 namespace {
@@ -16,25 +12,7 @@ namespace {
 using kernels::HC_MIXES;
 using kernels::HC_STREAMS;
 
-constexpr std::uint16_t kPoison = 0xfff1;
-constexpr float kPoisonFloat = -77.0F;
-constexpr std::size_t kGuard = 64;  // elements behind an output
 constexpr int kNanToken = 2, kZeroToken = 4;
-
-std::vector<float> random_floats(std::size_t count, float scale, unsigned seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0, scale);
-  std::vector<float> values(count);
-  for (float& v : values)
-    v = normal(random);
-  return values;
-}
-std::vector<float> as_floats(const std::vector<std::uint16_t>& bits) {
-  std::vector<float> values;
-  for (const auto b : bits)
-    values.push_back(reference::bf16_value(b));
-  return values;
-}
 
 ModelConfig config_of(int hidden) {
   ModelConfig config;
@@ -66,38 +44,12 @@ Streams random_streams(int tokens, int hidden) {
 /// The streams behind the sublayer, by the reference.
 std::vector<float> expanded(reference::ThreadPool& pool, const ModelConfig& config,
                             const Streams& in) {
-  auto streams = as_floats(in.x);
+  auto streams = bf16_values(in.x);
   reference::HyperMix mix;
   mix.post = in.post;
   mix.comb = in.comb;
-  reference::hyper_expand(pool, config, mix, as_floats(in.f), streams);
+  reference::hyper_expand(pool, config, mix, bf16_values(in.f), streams);
   return streams;
-}
-
-/// Largest distance in units of the last place; NaN only where NaN is wanted. Behind the values
-/// the poison must be whole.
-int compare_bf16(const std::vector<std::uint16_t>& got, const std::vector<float>& wanted) {
-  int worst = 0;
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
-    if (wanted[i] == wanted[i] && got[i] == kPoison) FAIL("not written: element " << i);
-    worst = std::max(worst, bf16_distance(got[i], reference::bf16_bits(wanted[i])));
-  }
-  for (std::size_t i = wanted.size(); i < got.size(); ++i)
-    REQUIRE(got[i] == kPoison);
-  return worst;
-}
-void compare_floats(const std::vector<float>& got, const std::vector<float>& wanted,
-                    float relative) {
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
-    CAPTURE(i, got[i], wanted[i]);
-    if (wanted[i] != wanted[i]) {
-      REQUIRE(got[i] != got[i]);
-    } else {
-      REQUIRE(std::fabs(got[i] - wanted[i]) <= relative * std::fabs(wanted[i]) + 1e-9F);
-    }
-  }
-  for (std::size_t i = wanted.size(); i < got.size(); ++i)
-    REQUIRE(got[i] == kPoisonFloat);
 }
 
 /// The quantised tiles are what the reference makes of the bf16 output, to the bit.
@@ -156,7 +108,7 @@ int check_hc_pre(KernelTarget& target, const kernels::HcPre::Problem& problem,
   weights.scale = problem.head ? std::vector<float>{0.7F} : std::vector<float>{0.7F, 1.3F, 2.1F};
   const auto norm = random_bf16(h, 19);
 
-  auto streams = problem.after_sublayer ? expanded(pool, config, in) : as_floats(in.x);
+  auto streams = problem.after_sublayer ? expanded(pool, config, in) : bf16_values(in.x);
   const auto new_streams = streams;
   std::vector<float> wanted(n * h);
   reference::HyperMix mix;
@@ -166,7 +118,7 @@ int check_hc_pre(KernelTarget& target, const kernels::HcPre::Problem& problem,
     mix = reference::hyper_mix(pool, config, weights, streams);
     reference::hyper_collapse(pool, config, mix.pre, streams, wanted);
   }
-  reference::rms_norm(pool, wanted, as_floats(norm), config.rms_norm_eps);
+  reference::rms_norm(pool, wanted, bf16_values(norm), config.rms_norm_eps);
 
   const int code_rows = (tokens + 3) / 4 * 4;
   const std::size_t line_count = (h / 128) * static_cast<std::size_t>(code_rows);
@@ -195,7 +147,8 @@ int check_hc_pre(KernelTarget& target, const kernels::HcPre::Problem& problem,
   };
   const auto run = [&] {
     const auto poisoned = [&](std::size_t count) {
-      return target.place_as<kernels::bf16>(std::vector<std::uint16_t>(count + kGuard, kPoison));
+      return target.place_as<kernels::bf16>(
+          std::vector<std::uint16_t>(count + kGuard, kPoisonBf16));
     };
     args.streams_out = poisoned(in.x.size());
     args.out = poisoned(n * h);
@@ -233,7 +186,7 @@ int check_hc_pre(KernelTarget& target, const kernels::HcPre::Problem& problem,
     REQUIRE(of_streams <= 1);
   } else {
     REQUIRE(std::all_of(first.streams.begin(), first.streams.end(),
-                        [](std::uint16_t bits) { return bits == kPoison; }));
+                        [](std::uint16_t bits) { return bits == kPoisonBf16; }));
   }
   if (problem.head) {
     REQUIRE(std::equal(in.post.begin(), in.post.end(), first.post.begin()));
@@ -265,13 +218,13 @@ int check_hc_post(KernelTarget& target, const kernels::HcPost::Problem& problem,
   args.comb = target.place_as<const float>(in.comb);
   args.tokens = problem.tokens;
   auto streams = in.x;
-  streams.resize(streams.size() + kGuard, kPoison);
+  streams.resize(streams.size() + kGuard, kPoisonBf16);
   std::vector<std::uint16_t> in_place;
   for (const bool same : {true, false}) {
     args.streams = target.place_as<const kernels::bf16>(streams);
-    args.out =
-        same ? const_cast<kernels::bf16*>(args.streams)
-             : target.place_as<kernels::bf16>(std::vector<std::uint16_t>(streams.size(), kPoison));
+    args.out = same ? const_cast<kernels::bf16*>(args.streams)
+                    : target.place_as<kernels::bf16>(
+                          std::vector<std::uint16_t>(streams.size(), kPoisonBf16));
     target.run(variant, Family::launch_shape(problem, params), &args);
     const auto got = target.fetch_as<std::uint16_t>(args.out, streams.size());
     if (same)

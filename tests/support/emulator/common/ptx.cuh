@@ -78,9 +78,6 @@ inline uint4 load_shared_words(u32 from) {
 inline void store_shared(u32 to, uint4 value) {
   std::memcpy(test::emulator::shared_pointer(to), &value, sizeof value);
 }
-inline float reciprocal_approx(float x) {
-  return 1.0f / x;
-}
 inline void sync_threads(int id, int threads) {
   test::emulator::sync_block(id, threads, true);
 }
