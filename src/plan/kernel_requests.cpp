@@ -14,6 +14,7 @@
 #include "kernel_templates/q_norm_rope.space.hpp"
 #include "kernel_templates/rms_norm.space.hpp"
 #include "kernel_templates/rope_kv_append.space.hpp"
+#include "kernel_templates/router_topk.space.hpp"
 #include "src/weights/tensor_table.hpp"
 
 namespace ingot {
@@ -90,6 +91,23 @@ void add_hyper_connections(Requests& requests, const ModelConfig& config, const 
   }
 }
 
+/// The router of score layers and of hash layers. It multiplies the gate itself for as many tokens
+/// as gain by it.
+void add_routers(Requests& requests, const ModelConfig& config, const PlanScope& scope) {
+  constexpr int kMostGateTokens = 64;
+  for (const int tokens : scope.batch_buckets) {
+    for (const bool hash : {false, true}) {
+      if (hash && config.num_hash_layers == 0) continue;
+      requests.add<kernels::RouterTopk>({.hidden = config.hidden_size,
+                                         .experts = config.num_experts,
+                                         .top = config.experts_per_token,
+                                         .tokens = tokens,
+                                         .hash = hash,
+                                         .gate = tokens <= kMostGateTokens});
+    }
+  }
+}
+
 /// FP8 weights are scaled by blocks of 128 x 128, and the kernels read whole blocks.
 Result<void> require_whole_blocks(const ModelConfig& config, int tp) {
   constexpr int kBlock = 128;
@@ -138,6 +156,7 @@ Result<std::vector<kernels::VariantSet>> kernel_requests(const ModelConfig& conf
   }
   add_fp8_linears(requests, config, scope);
   add_hyper_connections(requests, config, scope);
+  add_routers(requests, config, scope);
   for (const int tokens : scope.batch_buckets) {
     // One rank replicates the rows at once; several sum them first (and the MTP block norms them).
     for (const int streams : {1, config.hc_mult}) {

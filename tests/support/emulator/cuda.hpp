@@ -158,6 +158,14 @@ inline unsigned __ballot_sync(unsigned, bool predicate) {
 inline bool __any_sync(unsigned, bool predicate) {
   return __ballot_sync(~0u, predicate) != 0;
 }
+inline unsigned __reduce_max_sync(unsigned, unsigned value) {
+  for (int lanes = 16; lanes > 0; lanes /= 2)
+    value = max(value, __shfl_xor_sync(~0u, value, lanes));
+  return value;
+}
+inline unsigned __reduce_min_sync(unsigned, unsigned value) {
+  return ~__reduce_max_sync(~0u, ~value);
+}
 inline void __syncwarp() {
   (void)ingot::test::emulator::ballot(&ingot::test::emulator::kSyncWarp, true);
 }
