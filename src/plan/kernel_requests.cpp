@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "kernel_templates/act_quant.space.hpp"
+#include "kernel_templates/bf16_linear.space.hpp"
 #include "kernel_templates/embedding.space.hpp"
 #include "kernel_templates/fp8_linear.space.hpp"
 #include "kernel_templates/fp8_linear_sm90.space.hpp"
+#include "kernel_templates/grouped_linear.space.hpp"
 #include "kernel_templates/hc_post.space.hpp"
 #include "kernel_templates/hc_pre.space.hpp"
 #include "kernel_templates/q_norm_rope.space.hpp"
@@ -19,6 +22,9 @@
 
 namespace ingot {
 namespace {
+
+/// Up to so many tokens the router multiplies its gate itself.
+constexpr int kMostGateTokens = 64;
 
 /// Collects variant sets, each once.
 class Requests {
@@ -74,6 +80,34 @@ void add_fp8_linears(Requests& requests, const ModelConfig& config, const PlanSc
   }
 }
 
+/// Linears of bf16 inputs: the compressors (one launch a layer), the router's logits for many
+/// tokens, the head, and the first half of the attention's output projection.
+void add_bf16_linears(Requests& requests, const ModelConfig& config, const PlanScope& scope) {
+  const int tp = scope.tp_size;
+  for (const int tokens : scope.batch_buckets) {
+    const auto add = [&](std::array<int, kernels::BF16_SEGMENTS> rows) {
+      requests.add<kernels::Bf16Linear>(
+          {.rows = rows, .cols = config.hidden_size, .tokens = tokens});
+    };
+    std::set<LayerKind> kinds;
+    for (int layer = 0; layer < static_cast<int>(config.compress_ratios.size()); ++layer)
+      kinds.insert(config.layer_kind(layer));
+    // A CSA row holds halves of two blocks; the indexer has keys and head weights of its own.
+    if (kinds.contains(LayerKind::csa)) {
+      add({config.index_heads / tp, 2 * config.head_dim, 2 * config.head_dim,
+           2 * config.index_head_dim, 2 * config.index_head_dim});
+    }
+    if (kinds.contains(LayerKind::hca)) add({config.head_dim, config.head_dim});
+    if (tokens > kMostGateTokens) add({config.num_experts});
+    add({config.vocab_size / tp});
+    requests.add<kernels::GroupedLinear>(
+        {.groups = config.o_groups / tp,
+         .group_rows = config.o_lora_rank,
+         .cols = config.num_heads * config.head_dim / config.o_groups,
+         .tokens = tokens});
+  }
+}
+
 /// Hyper-connections: in front of the first sublayer, between sublayers (which takes the output of
 /// the one before along), in front of the final norm with and without such an output; and behind
 /// the last sublayer of a model whose streams are read again.
@@ -94,7 +128,6 @@ void add_hyper_connections(Requests& requests, const ModelConfig& config, const 
 /// The router of score layers and of hash layers. It multiplies the gate itself for as many tokens
 /// as gain by it.
 void add_routers(Requests& requests, const ModelConfig& config, const PlanScope& scope) {
-  constexpr int kMostGateTokens = 64;
   for (const int tokens : scope.batch_buckets) {
     for (const bool hash : {false, true}) {
       if (hash && config.num_hash_layers == 0) continue;
@@ -155,6 +188,7 @@ Result<std::vector<kernels::VariantSet>> kernel_requests(const ModelConfig& conf
     }
   }
   add_fp8_linears(requests, config, scope);
+  add_bf16_linears(requests, config, scope);
   add_hyper_connections(requests, config, scope);
   add_routers(requests, config, scope);
   for (const int tokens : scope.batch_buckets) {

@@ -32,7 +32,8 @@ TEST_CASE("a plan names the kernels of the model for its card", "[cpu][plan]") {
   CHECK(families.contains("rms_norm"));
   CHECK(families.contains("fp8_linear"));
   CHECK(families.contains("fp8_linear_sm90"));
-  for (const char* small : {"embedding", "hc_pre", "hc_post", "q_norm_rope", "router_topk"})
+  for (const char* small : {"bf16_linear", "embedding", "grouped_linear", "hc_pre", "hc_post",
+                            "q_norm_rope", "router_topk"})
     CHECK(families.contains(small));
   for (const auto& set : *sets) {
     CAPTURE(set.family);

@@ -94,6 +94,13 @@ inline void copy16_async(u32 to, const void* from) {
 inline void copy8_async(u32 to, const void* from) {
   test::emulator::copy_async(to, from, 8);
 }
+inline void commit_copies() {
+  test::emulator::commit_copies();
+}
+template <int PENDING>
+inline void wait_copies() {
+  test::emulator::wait_copies(PENDING);
+}
 
 template <class T>
 T load_aligned(const void* from) {
@@ -119,6 +126,9 @@ inline uint4 load_relaxed(const void* from) {
 inline uint2 load_relaxed_pair(const void* from) {
   test::emulator::yield();
   return load_aligned<uint2>(from);
+}
+inline u32 load_byte(const void* from) {
+  return *static_cast<const u8*>(from);
 }
 inline int load_int(const int* from) {
   return load_aligned<int>(from);
