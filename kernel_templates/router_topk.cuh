@@ -2,7 +2,7 @@
 // the lowest id (or those of the token id), weights that sum to the route scale. Source: model
 // specification section 3.11.
 // Launch contract (host twin: launch_shape in router_topk.space.hpp)
-//   grid GATE: (EXPERTS / BLOCK_EXPERTS, token groups), all resident at once
+//   grid GATE: (up to EXPERTS / BLOCK_EXPERTS, token groups), all resident at once
 //        else: (ceil(tokens / WARPS))
 //   block (32 * WARPS)   cluster none   smem router_topk_smem_bytes(...), dynamic
 //   arch sm_80 and later   programmatic dependent launch: yes
@@ -46,9 +46,9 @@ __forceinline__ uint4 load_eight(const bf16* from, bool exists) {
   if (exists) eight = *reinterpret_cast<const uint4*>(from);
   return eight;
 }
-// This lane's columns of a step, of its row of the block's experts.
-__forceinline__ uint4 load_gate(const RouterTopkArgs& args, int step, int lane) {
-  const int row = static_cast<int>(blockIdx.x) * BLOCK_EXPERTS + lane / 4;
+// This lane's columns of a step, of its row of a block's experts.
+__forceinline__ uint4 load_gate(const RouterTopkArgs& args, int rows, int step, int lane) {
+  const int row = rows * BLOCK_EXPERTS + lane / 4;
   return load_eight(args.gate + static_cast<i64>(row) * HIDDEN + step * 32 + lane % 4 * 8,
                     lane / 4 < BLOCK_EXPERTS && step < K_STEPS);
 }
@@ -56,7 +56,7 @@ __forceinline__ uint4 load_gate(const RouterTopkArgs& args, int step, int lane) 
 // Logits of 16 tokens and this block's experts, to the workspace.
 __forceinline__ void multiply_tile(const RouterTopkArgs& args,
                                    const uint4 (&kept)[STATIONARY ? WARP_STEPS : 1], float* partial,
-                                   int first, int warp, int lane) {
+                                   int rows, int first, int warp, int lane) {
   float sums[4] = {};
   const int token = first + lane / 4;
   const bf16* const row = args.z + static_cast<i64>(token) * HIDDEN + lane % 4 * 8;
@@ -70,7 +70,7 @@ __forceinline__ void multiply_tile(const RouterTopkArgs& args,
     if constexpr (STATIONARY)
       b = kept[i];
     else
-      b = load_gate(args, step, lane);
+      b = load_gate(args, rows, step, lane);
     mma::bf16(sums, upper.x, lower.x, upper.y, lower.y, b.x, b.y);
     mma::bf16(sums, upper.z, lower.z, upper.w, lower.w, b.z, b.w);
   }
@@ -92,7 +92,7 @@ __forceinline__ void multiply_tile(const RouterTopkArgs& args,
       total[0] += four.x, total[1] += four.y, total[2] += four.z, total[3] += four.w;
     }
     float* const to = static_cast<float*>(args.workspace) + static_cast<i64>(first + of) * EXPERTS +
-                      static_cast<int>(blockIdx.x) * BLOCK_EXPERTS + quad * 4;
+                      rows * BLOCK_EXPERTS + quad * 4;
     ptx::store_relaxed(to, split_k::as_words(total));
   }
   __syncthreads();
@@ -211,19 +211,27 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   float* const scores = partial + PARTIALS + warp * EXPERTS;
   if constexpr (GATE) {
+    constexpr int ROW_BLOCKS = EXPERTS / BLOCK_EXPERTS;
     uint4 kept[STATIONARY ? WARP_STEPS : 1];
-    if constexpr (STATIONARY) {
+    const auto keep = [&](int rows) {
+      if constexpr (STATIONARY) {
 #pragma unroll
-      for (int i = 0; i < WARP_STEPS; ++i)
-        kept[i] = load_gate(args, i * WARPS + warp, lane);
-    }
+        for (int i = 0; i < WARP_STEPS; ++i)
+          kept[i] = load_gate(args, rows, i * WARPS + warp, lane);
+      }
+    };
+    keep(blockIdx.x);
     release_successor();
     wait_for_predecessor();
     const int tiles = (args.tokens + ROUTER_TOKENS - 1) / ROUTER_TOKENS;
     const int group = blockIdx.y, groups = gridDim.y;
 #pragma unroll 1
-    for (int tile = group; tile < tiles; tile += groups)
-      multiply_tile(args, kept, partial, tile * ROUTER_TOKENS, warp, lane);
+    for (int rows = blockIdx.x; rows < ROW_BLOCKS; rows += gridDim.x) {
+      if (rows != static_cast<int>(blockIdx.x)) keep(rows);
+#pragma unroll 1
+      for (int tile = group; tile < tiles; tile += groups)
+        multiply_tile(args, kept, partial, rows, tile * ROUTER_TOKENS, warp, lane);
+    }
     // Tokens of the group are dealt to its blocks first, then to their warps.
     const int count = ((tiles - 1 - group) / groups + 1) * ROUTER_TOKENS;
     const int blocks = gridDim.x;

@@ -61,13 +61,9 @@ struct RouterTopk {
     } else {
       space.axis(&Params::WARPS, {1, 2, 4, 8});
     }
-    return space
-        .keep_if("blocks run at the same time",
-                 [=](const Params& c) {
-                   return !c.GATE || c.EXPERTS / c.BLOCK_EXPERTS <= device.sm_count;
-                 })
-        .keep_if("shared memory fits",
-                 [=](const Params& c) { return smem_bytes(c) <= device.smem_per_block_bytes; });
+    return space.keep_if("shared memory fits", [=](const Params& c) {
+      return smem_bytes(c) <= device.smem_per_block_bytes;
+    });
   }
 
   static cu::LaunchShape launch_shape(const Problem& problem, const Params& c,
@@ -77,7 +73,7 @@ struct RouterTopk {
                           .smem_bytes = static_cast<unsigned>(smem_bytes(c)),
                           .programmatic = true};
     if (c.GATE) {
-      const int blocks = c.EXPERTS / c.BLOCK_EXPERTS;
+      const int blocks = std::min(c.EXPERTS / c.BLOCK_EXPERTS, device.sm_count);
       const int tiles = (problem.tokens + ROUTER_TOKENS - 1) / ROUTER_TOKENS;
       shape.grid = {static_cast<unsigned>(blocks),
                     static_cast<unsigned>(std::clamp(device.sm_count / blocks, 1, tiles))};
