@@ -18,6 +18,7 @@
 #include "kernel_templates/rms_norm.space.hpp"
 #include "kernel_templates/rope_kv_append.space.hpp"
 #include "kernel_templates/router_topk.space.hpp"
+#include "kernel_templates/sample_tokens.space.hpp"
 #include "src/weights/tensor_table.hpp"
 
 namespace ingot {
@@ -197,6 +198,7 @@ Result<std::vector<kernels::VariantSet>> kernel_requests(const ModelConfig& conf
       requests.add<kernels::Embedding>(
           {.hidden = config.hidden_size, .streams = streams, .tokens = tokens});
     }
+    requests.add<kernels::SampleTokens>({.vocabulary = config.vocab_size, .rows = tokens});
     requests.add<kernels::QNormRope>(
         {.dims = config.head_dim, .heads = config.num_heads / scope.tp_size, .tokens = tokens});
   }

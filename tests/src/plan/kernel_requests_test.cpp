@@ -33,7 +33,7 @@ TEST_CASE("a plan names the kernels of the model for its card", "[cpu][plan]") {
   CHECK(families.contains("fp8_linear"));
   CHECK(families.contains("fp8_linear_sm90"));
   for (const char* small : {"bf16_linear", "embedding", "grouped_linear", "hc_pre", "hc_post",
-                            "q_norm_rope", "router_topk"})
+                            "q_norm_rope", "router_topk", "sample_tokens"})
     CHECK(families.contains(small));
   for (const auto& set : *sets) {
     CAPTURE(set.family);

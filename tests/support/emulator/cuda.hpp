@@ -82,6 +82,34 @@ inline float __fadd_rn(float a, float b) {
 inline float __fsub_rn(float a, float b) {
   return a - b;
 }
+// -ffp-contract=off: the plain operators round as these do.
+inline double __dmul_rn(double a, double b) {
+  return a * b;
+}
+inline double __dadd_rn(double a, double b) {
+  return a + b;
+}
+inline double __dsub_rn(double a, double b) {
+  return a - b;
+}
+inline double __ddiv_rn(double a, double b) {
+  return a / b;
+}
+inline long long __double2ll_rn(double x) {
+  return std::llrint(x);
+}
+inline long long __double_as_longlong(double x) {
+  return std::bit_cast<long long>(x);
+}
+inline double __longlong_as_double(long long x) {
+  return std::bit_cast<double>(x);
+}
+inline unsigned __umulhi(unsigned a, unsigned b) {
+  return static_cast<unsigned>(static_cast<std::uint64_t>(a) * b >> 32);
+}
+inline int __clz(int x) {
+  return std::countl_zero(static_cast<unsigned>(x));
+}
 inline int __popc(unsigned x) {
   return std::popcount(x);
 }
@@ -136,7 +164,7 @@ inline unsigned ballot(const void* site, bool predicate) {
       nullptr);
   return result;
 }
-inline constexpr char kShuffleXor = 0, kShuffle = 0, kBallot = 0, kSyncWarp = 0;
+inline constexpr char kShuffleXor = 0, kShuffle = 0, kShuffleUp = 0, kBallot = 0, kSyncWarp = 0;
 
 }  // namespace ingot::test::emulator
 
@@ -151,6 +179,12 @@ T __shfl_sync(unsigned, T value, int from) {
   using namespace ingot::test::emulator;
   return exchange(
       &kShuffle, value, [](int, int source) { return source & 31; }, from);
+}
+template <class T>
+T __shfl_up_sync(unsigned, T value, int lanes) {
+  using namespace ingot::test::emulator;
+  return exchange(
+      &kShuffleUp, value, [](int lane, int n) { return lane < n ? lane : lane - n; }, lanes);
 }
 inline unsigned __ballot_sync(unsigned, bool predicate) {
   return ingot::test::emulator::ballot(&ingot::test::emulator::kBallot, predicate);
@@ -178,3 +212,14 @@ inline int atomicMax(int* at, int value) {
   if (value > old) *at = value;
   return old;
 }
+inline unsigned atomicAdd(unsigned* at, unsigned value) {
+  const unsigned old = *at;
+  *at += value;
+  return old;
+}
+inline unsigned long long atomicAdd(unsigned long long* at, unsigned long long value) {
+  const unsigned long long old = *at;
+  *at += value;
+  return old;
+}
+inline void __threadfence() {}

@@ -1,4 +1,6 @@
 #pragma once
+#include <stdexcept>
+
 #include "common/types.cuh"
 #include "tests/support/emulator/cuda.hpp"
 
