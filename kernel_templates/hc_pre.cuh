@@ -102,14 +102,16 @@ struct Weights {
   }
 };
 
-// A token row's channel pairs of this lane, all streams; zero past the end.
+// A token row's channel pairs of this lane, all streams; zero past the end. Loaded first, made into
+// the new streams later: the loads of one tile are in flight while another is multiplied.
 struct Row {
   u32 pairs[PAIRS][HC_STREAMS];
+  u32 f[AFTER_SUBLAYER ? PAIRS : 1];
+  hc::Expand expand;
 
   __forceinline__ void load(const HcPreArgs& args, int token, int chunk, int lane) {
     const bool exists = token < args.tokens && chunk < CHUNKS;
     const int channel = chunk * CHUNK + lane % 4 * LANE_CHANNELS;
-    u32 f[PAIRS] = {};
 #pragma unroll
     for (int s = 0; s < HC_STREAMS; ++s) {
       u32 words[PAIRS] = {};
@@ -121,14 +123,21 @@ struct Row {
         pairs[p][s] = words[p];
     }
     if constexpr (AFTER_SUBLAYER) {
-      if (exists) {
-        load_pairs(f, args.sublayer + static_cast<i64>(token) * HIDDEN + channel);
-        const auto expand = hc::Expand::load(args.post_in + static_cast<i64>(token) * HC_STREAMS,
-                                             args.comb_in + static_cast<i64>(token) * 16);
+      // A row that is not there takes the last one's weights; its streams and its output are zero.
+      const i64 weights_of = min(token, args.tokens - 1);
 #pragma unroll
-        for (int p = 0; p < PAIRS; ++p)
-          expand.apply(pairs[p], f[p]);
-      }
+      for (int p = 0; p < PAIRS; ++p)
+        f[p] = 0;
+      if (exists) load_pairs(f, args.sublayer + static_cast<i64>(token) * HIDDEN + channel);
+      expand =
+          hc::Expand::load(args.post_in + weights_of * HC_STREAMS, args.comb_in + weights_of * 16);
+    }
+  }
+  __forceinline__ void make_streams() {
+    if constexpr (AFTER_SUBLAYER) {
+#pragma unroll
+      for (int p = 0; p < PAIRS; ++p)
+        expand.apply(pairs[p], f[p]);
     }
   }
   static __forceinline__ void load_pairs(u32 (&words)[PAIRS], const bf16* from) {
@@ -152,22 +161,27 @@ struct Row {
   }
 };
 
+// The two token rows of this lane, of tokens first .. first + 15.
+struct Rows {
+  Row upper, lower;
+
+  __forceinline__ void load(const HcPreArgs& args, int first, int chunk, int lane) {
+    upper.load(args, first + lane / 4, chunk, lane);
+    lower.load(args, first + lane / 4 + 8, chunk, lane);
+  }
+};
+
 // This block's part of the sums of tokens first .. first + 15, to the workspace.
-__forceinline__ void mix_tile(const HcPreArgs& args, const Weights& kept, u8* shared, int first,
-                              int chunk, int warp, int lane) {
+// @param rows  STATIONARY: these tokens' rows; the next tile's when this returns
+__forceinline__ void mix_tile(const HcPreArgs& args, const Weights& kept, Rows& rows, u8* shared,
+                              int first, int next, int chunk, int warp, int lane) {
   float sums[MIX_TILES][4] = {};
   float squares[2] = {};
-#pragma unroll 1
-  for (int i = 0; i < WARP_CHUNKS; ++i) {
-    const int at = chunk + i * (SPLIT_K * WARPS);
-    Weights fresh;
-    if constexpr (!STATIONARY) fresh.load(args, at, lane);
-    const Weights& weights = STATIONARY ? kept : fresh;
-    Row rows[2];
-    rows[0].load(args, first + lane / 4, at, lane);
-    rows[1].load(args, first + lane / 4 + 8, at, lane);
-    squares[0] += rows[0].squares();
-    squares[1] += rows[1].squares();
+  const auto multiply = [&](Rows& tile, const Weights& weights) {
+    tile.upper.make_streams();
+    tile.lower.make_streams();
+    squares[0] += tile.upper.squares();
+    squares[1] += tile.lower.squares();
 #pragma unroll
     for (int p = 0; p < PAIRS; ++p)
 #pragma unroll
@@ -176,9 +190,23 @@ __forceinline__ void mix_tile(const HcPreArgs& args, const Weights& kept, u8* sh
         for (int piece = 2; piece >= 0; --piece)
 #pragma unroll
           for (int n = 0; n < MIX_TILES; ++n)
-            mma::bf16(sums[n], rows[0].pairs[p][s], rows[1].pairs[p][s], rows[0].pairs[p][s + 1],
-                      rows[1].pairs[p][s + 1], weights.piece[p][s][n][piece],
-                      weights.piece[p][s + 1][n][piece]);
+            mma::bf16(sums[n], tile.upper.pairs[p][s], tile.lower.pairs[p][s],
+                      tile.upper.pairs[p][s + 1], tile.lower.pairs[p][s + 1],
+                      weights.piece[p][s][n][piece], weights.piece[p][s + 1][n][piece]);
+  };
+  if constexpr (STATIONARY) {
+    Rows current = rows;
+    rows.load(args, next, chunk, lane);
+    multiply(current, kept);
+  } else {
+#pragma unroll 1
+    for (int i = 0; i < WARP_CHUNKS; ++i) {
+      const int at = chunk + i * (SPLIT_K * WARPS);
+      Weights fresh;
+      fresh.load(args, at, lane);
+      rows.load(args, first, at, lane);
+      multiply(rows, fresh);
+    }
   }
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -433,9 +461,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   release_successor();
   wait_for_predecessor();
   if (mixes_columns) {
+    Rows rows;
+    if constexpr (STATIONARY)
+      rows.load(args, static_cast<int>(blockIdx.y) * HC_TOKENS, chunk, lane);
 #pragma unroll 1
     for (int tile = blockIdx.y; tile < tiles; tile += gridDim.y)
-      mix_tile(args, weights, shared, tile * HC_TOKENS, chunk, warp, lane);
+      mix_tile(args, weights, rows, shared, tile * HC_TOKENS,
+               (tile + static_cast<int>(gridDim.y)) * HC_TOKENS, chunk, warp, lane);
   }
 
   const int last = (tiles - 1 - static_cast<int>(blockIdx.y)) / static_cast<int>(gridDim.y);

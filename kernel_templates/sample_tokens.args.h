@@ -47,9 +47,9 @@ struct SampleTokensArgs {
                           // penalties), and stays at 32767
   float* adjusted;        // [rows, stride] scratch of rows with penalties or bias
   SampleResult* results;  // [rows]
-  u32* counters;          // [rows, 2], 8-byte aligned: zero before the first launch, then left
-                          // alone; unused when SPLIT == 1
-  u64* exchange;          // sample_exchange_bytes(...); unused when SPLIT == 1
+  u32* counters;  // [rows, 2], 8-byte aligned: zero before the first launch, then left alone;
+                  // unused when SPLIT == 1
+  u64* exchange;  // sample_exchange_bytes(...); unused when SPLIT == 1
   int vocabulary;
   int stride;  // elements between rows, a multiple of 4, at least vocabulary
 };

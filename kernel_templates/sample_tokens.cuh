@@ -23,7 +23,6 @@
 
 namespace ingot::kernels {
 
-static_assert((SPLIT & (SPLIT - 1)) == 0, "the row's counter runs on through its overflow");
 static_assert(THREADS >= SAMPLE_BINS && THREADS <= 1024, "a thread per bin");
 
 constexpr int WARPS = THREADS / 32;
@@ -120,10 +119,19 @@ __forceinline__ void hand_on(Row& r, int count) {
                                           static_cast<u32>(r.shared.mine[i] >> 32)));
   __threadfence();
   __syncthreads();
+  // The last to arrive sets the count back and starts the next turn: whatever SPLIT comes next
+  // finds a count of zero.
   if (threadIdx.x == 0) {
-    u32* const counter = r.args.counters + 2 * r.row;
-    const u32 goal = (atomicAdd(counter, 1u) / SPLIT + 1) * SPLIT;
-    while (static_cast<int>(ptx::load_relaxed_pair(counter).x - goal) < 0) {
+    u32* const count = r.args.counters + 2 * r.row;
+    u32* const turn = count + 1;
+    const u32 this_turn = ptx::load_relaxed_pair(count).y;
+    if (atomicAdd(count, 1u) == SPLIT - 1) {
+      ptx::store_relaxed(count, 0u);
+      __threadfence();
+      ptx::store_relaxed(turn, this_turn + 1);
+    } else {
+      while (ptx::load_relaxed_pair(count).y == this_turn) {
+      }
     }
     __threadfence();
   }
