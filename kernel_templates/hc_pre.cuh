@@ -106,7 +106,7 @@ struct Weights {
 // the new streams later: the loads of one tile are in flight while another is multiplied.
 struct Row {
   u32 pairs[PAIRS][HC_STREAMS];
-  u32 f[AFTER_SUBLAYER ? PAIRS : 1];
+  u32 f[PAIRS];  // of the sublayer
   hc::Expand expand;
 
   __forceinline__ void load(const HcPreArgs& args, int token, int chunk, int lane) {

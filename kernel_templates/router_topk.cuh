@@ -205,7 +205,7 @@ __forceinline__ void choose(const RouterTopkArgs& args, float* scores, int token
   __syncwarp();
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
     router_topk(const __grid_constant__ RouterTopkArgs args) {
   float* const partial = reinterpret_cast<float*>(ptx::dynamic_shared_memory());
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;

@@ -23,7 +23,7 @@ std::vector<Case> hc_pre_cases() {
                             .SPLIT_K = 4,
                             .WARPS = 4,
                             .LANE_CHANNELS = 4};
-  const HcPre::Params before{.HIDDEN = 256, .SPLIT_K = 2, .WARPS = 4, .LANE_CHANNELS = 2};
+  const HcPre::Params before{.HIDDEN = 256, .SPLIT_K = 2, .WARPS = 4, .LANE_CHANNELS = 4};
   const HcPre::Params head{.HIDDEN = 256,
                            .HEAD = true,
                            .AFTER_SUBLAYER = true,
