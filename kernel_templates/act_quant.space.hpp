@@ -28,6 +28,14 @@ struct ActQuantProblem {
   int tokens = 1;
   int cols = 4096;    ///< a multiple of 128
   bool tiled = true;  ///< the layout that fp8_linear reads, or plain rows
+
+  template <class Self, class Visit>
+  static void for_each_field(Self& self, Visit&& visit) {
+    auto& [tokens, cols, tiled] = self;
+    visit("tokens", tokens);
+    visit("cols", cols);
+    visit("tiled", tiled);
+  }
 };
 
 /// Activations to e4m3 with a power-of-two scale per token and 128 columns. Device code:

@@ -34,6 +34,14 @@ struct Bf16LinearProblem {
       strips += bf16_linear_strips(r);
     return {.strips = strips, .k_tiles = cols / BF16_TILE_COLS, .tokens = tokens};
   }
+
+  template <class Self, class Visit>
+  static void for_each_field(Self& self, Visit&& visit) {
+    auto& [rows, cols, tokens] = self;
+    visit("rows", rows);
+    visit("cols", cols);
+    visit("tokens", tokens);
+  }
 };
 
 /// Linears of bf16 weights and inputs by warp-level mma, fp32 or bf16 out. Device code:

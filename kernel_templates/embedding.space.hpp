@@ -28,6 +28,14 @@ struct EmbeddingProblem {
   int hidden = 4096;  ///< channels, a multiple of 8
   int streams = 4;    ///< copies of each row
   int tokens = 1;     ///< of a launch: of the batch bucket, not a parameter of the code
+
+  template <class Self, class Visit>
+  static void for_each_field(Self& self, Visit&& visit) {
+    auto& [hidden, streams, tokens] = self;
+    visit("hidden", hidden);
+    visit("streams", streams);
+    visit("tokens", tokens);
+  }
 };
 
 /// Rows of the embedding, replicated to the hyper-connection streams. Device code: embedding.cuh.

@@ -7,6 +7,7 @@
 #include "runtime/cuda/device_limits.hpp"
 #include "runtime/jit/source_bundle.hpp"
 #include "runtime/jit/variant.hpp"
+#include "tuner/tuning_request.hpp"
 
 namespace ingot::kernels {
 
@@ -33,6 +34,35 @@ VariantSet variants_of(const typename Family::Problem& problem, const cu::Device
     set.extremes.push_back(erased(params));
   set.rejections = space.rejections();
   return set;
+}
+
+/// The families that may serve one problem, as far as they run on the card, in the order of choice
+/// without a tuning. Empty where none does.
+template <class First, class... Others>
+std::vector<VariantSet> competing(const typename First::Problem& problem,
+                                  const cu::DeviceLimits& device) {
+  std::vector<VariantSet> sets;
+  const auto add = [&]<class Family>() {
+    if (!Family::runs_on(device)) return;
+    VariantSet set = variants_of<Family>(problem, device);
+    if (!set.candidates.empty()) sets.push_back(std::move(set));
+  };
+  add.template operator()<First>();
+  (add.template operator()<Others>(), ...);
+  return sets;
+}
+
+/// What the tuner chooses from for one problem.
+template <class Problem>
+TuningRequest tuning_request_of(const Problem& problem, const std::vector<VariantSet>& sets) {
+  TuningRequest request{.problem = problem_fields(problem), .candidates = {}, .rejections = {}};
+  for (const VariantSet& set : sets) {
+    request.candidates.insert(request.candidates.end(), set.candidates.begin(),
+                              set.candidates.end());
+    for (const auto& [rule, count] : set.rejections)
+      request.rejections[set.family + ": " + rule] = count;
+  }
+  return request;
 }
 
 /// One row of families.def.

@@ -26,9 +26,9 @@ constexpr int fp8_tile_offset(int line, int column) {
 struct Fp8LinearSegment {
   const fp8_e4m3* weight;  // [rows / 128][cols / 128][16384] e4m3 tiles
   const ue8m0* scale;      // [rows / 128, cols / 128] ue8m0
-  bf16* out;               // [tokens, out_stride] bf16; rows of it are written
+  bf16* out;               // [tokens, out_stride] bf16, 16-byte aligned; rows of it are written
   int rows;                // output columns of this weight, a multiple of 128; 0: no segment
-  int out_stride;          // elements between two tokens' outputs, a multiple of 4
+  int out_stride;          // elements between two tokens' outputs, a multiple of 8
 };
 
 struct Fp8LinearArgs {

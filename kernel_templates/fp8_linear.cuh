@@ -173,8 +173,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     if (X_RESIDENT) ptx::commit_copies();
   }
   linear::Strip strip = linear::strip_at<Work::K_TILES>(args, work.first_strip);
-  linear::TileScales<Work::MOST_TILES> scales, upcoming;
-  scales.load(strip.scale + work.k_begin, work.tiles, lane);
+  linear::TileScales<Work::MOST_TILES> scales;
+  linear::TileScaleBytes<Work::MOST_TILES> upcoming;
+  upcoming.load(strip.scale + work.k_begin, work.tiles, lane);
   release_successor();
   wait_for_predecessor();
   if constexpr (QUANTIZE) {
@@ -203,6 +204,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     // The next strip's scales are asked for while this strip is multiplied.
     const linear::Strip next =
         linear::strip_at<Work::K_TILES>(args, min(index + work.step, work.strips - 1));
+    scales.take(upcoming);
     upcoming.load(next.scale + work.k_begin, work.tiles, lane);
     float sums[TOKEN_BLOCKS][4];
 #pragma unroll
@@ -232,7 +234,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     else
       split_k::reduce<SPLIT_K, 1>(sums, args.workspace, index * gridDim.y + blockIdx.y,
                                   (work.rows + 7) / 8, work.split, warp, lane, store);
-    scales = upcoming;
     strip = next;
   }
 }

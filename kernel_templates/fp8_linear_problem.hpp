@@ -24,6 +24,15 @@ struct Fp8LinearProblem {
   int token_tiles(int tile_tokens) const { return (tokens + tile_tokens - 1) / tile_tokens; }
   /// K tiles of the longest split.
   int split_k_tiles(int split_k) const { return (k_tiles() + split_k - 1) / split_k; }
+
+  template <class Self, class Visit>
+  static void for_each_field(Self& self, Visit&& visit) {
+    auto& [rows, cols, tokens, x_bf16] = self;
+    visit("rows", rows);
+    visit("cols", cols);
+    visit("tokens", tokens);
+    visit("x_bf16", x_bf16);
+  }
 };
 
 /// Grid of a launch: (splits of K, token tiles, blocks that share the strips), no more of the last

@@ -9,10 +9,10 @@
 //
 // Up to 32 tokens, operands are swapped: weight rows are M (64 per warpgroup), tokens are N, so few
 // tokens cost little; this is a weight stream, and everything below serves to keep copies in
-// flight. From 64 tokens on, tokens are M and weight rows N: a thread then needs two input scales
-// per tile instead of one per four products, and the scaling, which slows down while the tensor
-// cores use the registers, is what bounds 128 tokens. A warpgroup has DEPTH tiles started, so that
-// the tensor cores have work meanwhile.
+// flight; a warpgroup has DEPTH tiles started. From 64 tokens on, tokens are M and weight rows N: a
+// thread then needs two input scales per tile instead of one per four products. There the tensor
+// cores are the bound, so they are never without work: each warpgroup starts the next tile before
+// it scales one, with everything that the start needs already at hand.
 //
 // A tile is 128 weight rows x 128 columns. A block keeps its token tile and its split of K and
 // walks over strips of 128 rows. Warps 0-7 multiply, warp 8 streams weights, warp 9 brings the
@@ -60,7 +60,7 @@ constexpr int VECTOR = TOKENS_AS_M ? 2 : 1;  // fragments of a unit of exchange
 constexpr bool BULK_EXCHANGE = TOKENS >= 32;
 // Many tokens need more than the 168 registers that 12 warps can have each.
 constexpr bool MOVE_REGISTERS = TOKENS >= 64;
-constexpr int READY = 1, QUANTIZED = 2, RING_IDLE = 3;  // named barriers
+constexpr int QUANTIZED = 1, RING_IDLE = 2;  // named barriers
 
 using Work = linear::Work<COLS, TOKENS, SPLIT_K>;
 using Sums = float[BLOCKS][4];
@@ -70,14 +70,16 @@ constexpr int X_TILES = X_RESIDENT ? Work::MOST_TILES : STAGES;
 constexpr int INPUTS = STAGES * FP8_TILE_BYTES;
 constexpr int INPUT_SCALES = INPUTS + X_TILES * X_TILE_BYTES;
 constexpr int EXCHANGE = INPUT_SCALES + X_TILES * TOKENS * 4;
-constexpr int BARRIERS =
-    EXCHANGE + (CLUSTERED ? fp8_linear_sm90_exchange_bytes(TOKENS, SPLIT_K) : 0);
+constexpr int STORES = EXCHANGE + (CLUSTERED ? fp8_linear_sm90_exchange_bytes(TOKENS, SPLIT_K) : 0);
+constexpr bool STORE_BULK = TOKENS_AS_M && SPLIT_K == 1;
+constexpr int STORE_ROW = fp8_linear_sm90_store_row(TOKENS);
+constexpr int BARRIERS = STORES + fp8_linear_sm90_store_bytes(TOKENS, SPLIT_K);
+static_assert(STORES % 16 == 0 && BARRIERS % 8 == 0, "bulk stores and barriers are aligned");
 constexpr int RESIDENT_TILES = X_RESIDENT ? X_TILES : 0;
 constexpr int FULL = BARRIERS, EMPTY = FULL + STAGES * 8, INPUT_FULL = EMPTY + STAGES * 8,
               EXCHANGED = INPUT_FULL + RESIDENT_TILES * 8;
-static_assert(EXCHANGED + MATH_WARPS * 8 == fp8_linear_sm90_smem_bytes(TOKENS, STAGES,
-                                                                       RESIDENT_TILES,
-                                                                       CLUSTERED ? SPLIT_K : 1),
+static_assert(EXCHANGED + MATH_WARPS * 8 ==
+                  fp8_linear_sm90_smem_bytes(TOKENS, STAGES, RESIDENT_TILES, SPLIT_K, CLUSTERED),
               "host and device agree on the shared memory");
 
 static_assert(!CLUSTERED || !BULK_EXCHANGE || STAGES * FP8_TILE_BYTES >= TOKENS * 512,
@@ -211,26 +213,42 @@ struct Cursor {
   }
 };
 
-// Starts part = one tile, 128 columns: this warpgroup's 64 weight rows x all tokens, or its 64
-// tokens x 128 weight rows (128 tokens), or all 64 tokens x its 64 weight rows.
-__forceinline__ void start_tile(Sums& part, u32 shared, const Cursor& at, int warp) {
+__forceinline__ void wait_for_tile(u32 shared, const Cursor& at) {
   barrier::wait(shared + FULL + at.ring.stage * 8, at.ring.parity);
   if (X_RESIDENT && !QUANTIZE) barrier::wait(shared + INPUT_FULL + at.k * 8, 0);
-  const u32 second_half = warp / 4 * (64 * FP8_TILE);
-  const u64 weights = wgmma::tile_descriptor(shared + at.ring.stage * FP8_TILE_BYTES +
-                                             (TOKENS == 128 ? 0 : second_half));
-  const u64 inputs = wgmma::tile_descriptor(shared + INPUTS + at.x_tile() * X_TILE_BYTES +
-                                            (TOKENS == 128 ? second_half : 0));
-  const u64 a = TOKENS_AS_M ? inputs : weights, b = TOKENS_AS_M ? weights : inputs;
+}
+
+__forceinline__ void hold_products(Sums& part) {
 #pragma unroll
   for (int j = 0; j < BLOCKS; ++j)
 #pragma unroll
     for (int e = 0; e < 4; ++e)
       wgmma::hold(part[j][e]);
+}
+
+// Where a warpgroup finds a tile, 128 columns: its 64 weight rows and all tokens, or its 64 tokens
+// and 128 weight rows (128 tokens), or all 64 tokens and its 64 weight rows.
+struct Operands {
+  u32 a, b;
+};
+__forceinline__ Operands operands_of(u32 shared, const Cursor& at, int group) {
+  const u32 second_half = group * (64 * FP8_TILE);
+  const u32 weights = wgmma::tile_place(shared + at.ring.stage * FP8_TILE_BYTES +
+                                        (TOKENS == 128 ? 0 : second_half));
+  const u32 inputs = wgmma::tile_place(shared + INPUTS + at.x_tile() * X_TILE_BYTES +
+                                       (TOKENS == 128 ? second_half : 0));
+  return TOKENS_AS_M ? Operands{inputs, weights} : Operands{weights, inputs};
+}
+// Starts part = the products of one tile.
+__forceinline__ void start_products(Sums& part, const Operands& of) {
+  hold_products(part);
   wgmma::fence();
 #pragma unroll
-  for (int step = 0; step < FP8_TILE / 32; ++step)
-    wgmma::mma_e4m3<MMA_N>(part, a + step * wgmma::kStep32, b + step * wgmma::kStep32, step > 0);
+  for (int step = 0; step < FP8_TILE / 32; ++step) {
+    const u32 offset = step * wgmma::kStep32;
+    wgmma::mma_e4m3<MMA_N>(part, wgmma::tile_descriptor(of.a + offset),
+                           wgmma::tile_descriptor(of.b + offset), step > 0);
+  }
   wgmma::commit();
 }
 
@@ -239,49 +257,90 @@ __forceinline__ int warp_token(int warp) {
   return (TOKENS == 128 ? warp : warp % 4) * 16;
 }
 
-// sums += part, scaled; the tile's stage is free afterwards.
-__forceinline__ void scale_tile(Sums& sums, Sums& part, u32 shared, const Cursor& at,
-                                float weight_scale, int warp, int lane) {
-#pragma unroll
-  for (int j = 0; j < BLOCKS; ++j)
-#pragma unroll
-    for (int e = 0; e < 4; ++e)
-      wgmma::hold(part[j][e]);
-  const u32 scales = shared + INPUT_SCALES + at.x_tile() * TOKENS * 4;
-  if constexpr (TOKENS_AS_M) {
-    const u32 mine = scales + (warp_token(warp) + lane / 4) * 4;
-    const float first = ptx::load_shared_float(mine) * weight_scale;
-    const float second = ptx::load_shared_float(mine + 8 * 4) * weight_scale;
-#pragma unroll
-    for (int j = 0; j < BLOCKS; ++j) {
-      sums[j][0] = fmaf(part[j][0], first, sums[j][0]);
-      sums[j][1] = fmaf(part[j][1], first, sums[j][1]);
-      sums[j][2] = fmaf(part[j][2], second, sums[j][2]);
-      sums[j][3] = fmaf(part[j][3], second, sums[j][3]);
-    }
-  } else {
-#pragma unroll
-    for (int j = 0; j < BLOCKS; ++j) {
-      const float2 scale = ptx::load_shared(scales + j * 32 + lane % 4 * 8);
-      const float even = scale.x * weight_scale, odd = scale.y * weight_scale;
-      sums[j][0] = fmaf(part[j][0], even, sums[j][0]);
-      sums[j][1] = fmaf(part[j][1], odd, sums[j][1]);
-      sums[j][2] = fmaf(part[j][2], even, sums[j][2]);
-      sums[j][3] = fmaf(part[j][3], odd, sums[j][3]);
-    }
-  }
+// @param lane  from 2 on: does nothing
+__forceinline__ void free_stage(u32 shared, int stage, int lane) {
   __syncwarp();
   if constexpr (MULTICAST) {
-    if (lane < 2) barrier::arrive_remote(shared + EMPTY + at.ring.stage * 8, lane);
+    if (lane < 2) barrier::arrive_remote(shared + EMPTY + stage * 8, lane);
   } else {
-    if (lane == 0) barrier::arrive(shared + EMPTY + at.ring.stage * 8);
+    if (lane == 0) barrier::arrive(shared + EMPTY + stage * 8);
+  }
+}
+
+// Tokens as N: sums += part, scaled; the tile's stage is free afterwards.
+__forceinline__ void scale_tile(Sums& sums, Sums& part, u32 shared, const Cursor& at,
+                                float weight_scale, int lane) {
+  hold_products(part);
+  const u32 scales = shared + INPUT_SCALES + at.x_tile() * TOKENS * 4;
+#pragma unroll
+  for (int j = 0; j < BLOCKS; ++j) {
+    const float2 scale = ptx::load_shared(scales + j * 32 + lane % 4 * 8);
+    const float even = scale.x * weight_scale, odd = scale.y * weight_scale;
+    sums[j][0] = fmaf(part[j][0], even, sums[j][0]);
+    sums[j][1] = fmaf(part[j][1], odd, sums[j][1]);
+    sums[j][2] = fmaf(part[j][2], even, sums[j][2]);
+    sums[j][3] = fmaf(part[j][3], odd, sums[j][3]);
+  }
+  free_stage(shared, at.ring.stage, lane);
+}
+
+// Tokens as M: a tile that is there. Its scales are in registers, so that its stage is
+// free as soon as it is multiplied.
+struct Tile {
+  Operands operands;
+  float first, second;  // scale of the lane's two tokens, the weights' included
+  int stage;
+};
+// @param my_scales  shared address of the lane's first token's scale in tile 0
+__forceinline__ Tile next_tile(u32 shared, const Cursor& at, float weight_scale, u32 my_scales,
+                               int group) {
+  const u32 scales = my_scales + at.x_tile() * (TOKENS * 4);
+  const float first = ptx::load_shared_float(scales);
+  const float second = ptx::load_shared_float(scales + 8 * 4);
+  return {operands_of(shared, at, group), first * weight_scale, second * weight_scale,
+          at.ring.stage};
+}
+__forceinline__ void add_scaled(Sums& sums, const Sums& part, const Tile& tile) {
+#pragma unroll
+  for (int j = 0; j < BLOCKS; ++j) {
+    sums[j][0] = fmaf(part[j][0], tile.first, sums[j][0]);
+    sums[j][1] = fmaf(part[j][1], tile.first, sums[j][1]);
+    sums[j][2] = fmaf(part[j][2], tile.second, sums[j][2]);
+    sums[j][3] = fmaf(part[j][3], tile.second, sums[j][3]);
+  }
+}
+
+// Tokens as M, unsplit: the warp's 16 tokens of a strip through shared memory. Stored from
+// registers, 8 bytes a lane, they kept the warp for 700 cycles a strip.
+__forceinline__ void store_bulk(const linear::Strip& strip, const Work& work, const Sums& sums,
+                                u32 shared, int warp, int lane) {
+  const u32 rows = shared + STORES + warp * 16 * STORE_ROW;
+  if (lane < 16) barrier::wait_stores_read();
+  __syncwarp();
+  const u32 to = rows + lane / 4 * STORE_ROW + lane % 4 * 8;
+#pragma unroll
+  for (int j = 0; j < BLOCKS; j += 2) {
+    ptx::store_shared(to + j * 16, make_uint2(pack_bf16(sums[j][0], sums[j][1]),
+                                              pack_bf16(sums[j + 1][0], sums[j + 1][1])));
+    ptx::store_shared(
+        to + 8 * STORE_ROW + j * 16,
+        make_uint2(pack_bf16(sums[j][2], sums[j][3]), pack_bf16(sums[j + 1][2], sums[j + 1][3])));
+  }
+  barrier::publish_to_async_proxy();
+  __syncwarp();
+  const int token = work.token + warp_token(warp) + lane;
+  if (lane < 16 && token < work.token + work.rows) {
+    bf16* const out = strip.out + static_cast<i64>(token) * strip.out_stride +
+                      (TOKENS == 128 ? 0 : warp / 4 * 64);
+    barrier::store_bulk(out, rows + lane * STORE_ROW, TOKENS * 2);
+    barrier::commit_stores();
   }
 }
 
 // The finished sums of a strip: joined with those of the other splits, rounded, stored.
 __forceinline__ void finish_strip(const Fp8LinearArgs& args, const Work& work, Sums& sums,
-                                  const linear::Strip& strip, int index, u32 shared, int warp,
-                                  int lane) {
+                                  int index, u32 shared, int warp, int lane) {
+  const linear::Strip strip = linear::strip_at<Work::K_TILES>(args, index);
   const int units = TOKENS_AS_M ? BLOCKS / VECTOR : static_cast<u32>(work.rows + 7) / 8;
   const int end = work.token + work.rows;
   const auto store = [&](int unit, const auto& owned, int stride) {
@@ -292,7 +351,9 @@ __forceinline__ void finish_strip(const Fp8LinearArgs& args, const Work& work, S
     else
       linear::store_fragments(strip, owned, work.token + unit * 8, stride, end, warp * 16, lane);
   };
-  if constexpr (SPLIT_K == 1) {
+  if constexpr (STORE_BULK) {
+    store_bulk(strip, work, sums, shared, warp, lane);
+  } else if constexpr (SPLIT_K == 1) {
     constexpr int BATCH = BLOCKS < 4 ? BLOCKS : 4;
 #pragma unroll
     for (int j = 0; j < BLOCKS; j += BATCH)
@@ -314,36 +375,55 @@ __forceinline__ void finish_strip(const Fp8LinearArgs& args, const Work& work, S
   }
 }
 
-__forceinline__ void multiply(const Fp8LinearArgs& args, const Work& work, u32 shared, int warp,
-                              int lane) {
+__forceinline__ void clear(Sums& sums) {
+#pragma unroll
+  for (int j = 0; j < BLOCKS; ++j)
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      sums[j][e] = 0.0f;
+}
+
+// The scales of a block's strips: of the one that is being started, and of the next, asked for
+// while this one is multiplied.
+struct WeightScales {
+  linear::TileScales<Work::MOST_TILES> current;
+  linear::TileScaleBytes<Work::MOST_TILES> upcoming;
+
+  __forceinline__ void load(const Fp8LinearArgs& args, const Work& work, int strip, int lane) {
+    const auto from = linear::strip_at<Work::K_TILES>(args, min(strip, work.strips - 1));
+    upcoming.load(from.scale + work.k_begin, work.tiles, lane);
+  }
+  __forceinline__ WeightScales(const Fp8LinearArgs& args, const Work& work, int lane, bool dry) {
+    load(args, work, work.first_strip, lane);
+    if (dry) {  // the first strip is the next one
+      current.clear();
+      return;
+    }
+    const auto first = upcoming;
+    if constexpr (!CLUSTERED) load(args, work, work.first_strip + work.step, lane);
+    current.take(first);
+  }
+  __forceinline__ void next(const Fp8LinearArgs& args, const Work& work, int strip, int lane) {
+    current.take(upcoming);
+    load(args, work, strip, lane);
+  }
+};
+
+// Tokens as N: a group of DEPTH tiles is started, then each is scaled as it is ready.
+__forceinline__ void multiply_few(const Fp8LinearArgs& args, const Work& work, u32 shared, int warp,
+                                  int lane) {
   Sums sums, part[DEPTH];
 #pragma unroll
   for (int d = 0; d < DEPTH; ++d)
-#pragma unroll
-    for (int j = 0; j < BLOCKS; ++j)
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        part[d][j][e] = 0.0f;
-  linear::Strip strip = linear::strip_at<Work::K_TILES>(args, work.first_strip);
-  linear::TileScales<Work::MOST_TILES> scales, upcoming;
-  scales.load(strip.scale + work.k_begin, work.tiles, lane);
+    clear(part[d]);
+  WeightScales scales(args, work, lane, false);
   if (MULTICAST) barrier::wait_cluster();  // the sibling's barriers are set up
 
   Cursor started(work), finished(work);
   for (int index = work.first_strip; index < work.strips; index += work.step) {
-    linear::Strip next;
-    if constexpr (!CLUSTERED) {
-      // The next strip's scales are asked for while this strip is multiplied.
-      next = linear::strip_at<Work::K_TILES>(args, min(index + work.step, work.strips - 1));
-      upcoming.load(next.scale + work.k_begin, work.tiles, lane);
-    }
-#pragma unroll
-    for (int j = 0; j < BLOCKS; ++j)
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        sums[j][e] = 0.0f;
+    clear(sums);
     const auto finish = [&](Sums& from) {
-      scale_tile(sums, from, shared, finished, scales.at(finished.k), warp, lane);
+      scale_tile(sums, from, shared, finished, scales.current.at(finished.k), lane);
       finished.advance(work);
     };
 #pragma unroll 1
@@ -352,7 +432,8 @@ __forceinline__ void multiply(const Fp8LinearArgs& args, const Work& work, u32 s
       // an mma would make the compiler wait for every one of them.
 #pragma unroll
       for (int d = 0; d < DEPTH; ++d) {
-        start_tile(part[d], shared, started, warp);
+        wait_for_tile(shared, started);
+        start_products(part[d], operands_of(shared, started, warp / 4));
         if (tile + d + 1 < work.tiles) started.advance(work);
       }
       wgmma::wait<DEPTH - 1>();
@@ -369,12 +450,84 @@ __forceinline__ void multiply(const Fp8LinearArgs& args, const Work& work, u32 s
       }
     }
     started = finished;
-    finish_strip(args, work, sums, strip, index, shared, warp, lane);
+    finish_strip(args, work, sums, index, shared, warp, lane);
     if constexpr (CLUSTERED) break;  // has one strip
-    scales = upcoming;
-    strip = next;
+    scales.next(args, work, index + 2 * work.step, lane);
   }
-  if (MULTICAST) {  // the sibling still arrives at this block's barriers
+}
+
+// Tokens as M: as soon as a tile is multiplied the next one is started, and then the first is
+// scaled; across the ends of strips, too, so that the tensor cores work through scaling and
+// storing.
+__forceinline__ void multiply_many(const Fp8LinearArgs& args, const Work& work, u32 shared,
+                                   int warp, int lane) {
+  Sums sums, part[2];
+  clear(part[0]);
+  clear(part[1]);
+  // While the first copies are on their way, two tiles are gone through dry: that fetches the
+  // loop's instructions, which come as slowly as the data. Whatever is multiplied is thrown away.
+  bool dry = WARM_UP;
+  WeightScales scales(args, work, lane, dry);
+  if (MULTICAST) barrier::wait_cluster();  // the sibling's barriers are set up
+
+  Cursor at(work);
+  // Of the first lane, so that the compiler sees that it is the same in all: then descriptors live
+  // in uniform registers, which the mma takes.
+  const int group = __shfl_sync(0xffffffffu, warp / 4, 0);
+  const u32 my_scales = shared + INPUT_SCALES + (warp_token(warp) + lane / 4) * 4;
+  const auto next = [&](bool arrives) {
+    if (arrives) wait_for_tile(shared, at);
+    return next_tile(shared, at, scales.current.at(at.k), my_scales, group);
+  };
+  // Waits for the tile in flight and puts another in its place.
+  const auto exchange = [&](Sums& done, Sums& started, const Tile& tile) {
+    wgmma::wait<0>();
+    hold_products(done);
+    start_products(started, tile.operands);
+  };
+  const auto finish = [&](const Sums& done, const Tile& tile) {
+    free_stage(shared, tile.stage, dry ? 31 : lane);
+    add_scaled(sums, done, tile);
+  };
+  Tile tile = next(!dry), other;
+  start_products(part[0], tile.operands);
+  int index = work.first_strip - (dry ? work.step : 0);
+  while (true) {
+    const bool last = index + work.step >= work.strips;
+    const int tiles = dry ? 2 : work.tiles;
+    clear(sums);
+#pragma unroll 1
+    for (int done = 0; done < tiles; done += 2) {
+      // Behind the last tile of an odd number, and of all, it is started once more, for nobody: a
+      // branch around an mma would make the compiler wait for every one of them.
+      if (done + 1 < tiles && !dry) at.advance(work);
+      other = next(!dry);
+      exchange(part[0], part[1], other);
+      finish(part[0], tile);
+      const bool ends = done + 2 >= tiles;
+      if (ends) scales.current.take(scales.upcoming);
+      if (!dry && (!ends || !last)) at.advance(work);
+      tile = next(true);
+      exchange(part[1], part[0], tile);
+      if (done + 1 < tiles) finish(part[1], other);
+    }
+    if (!dry) finish_strip(args, work, sums, index, shared, warp, lane);
+    if (last || (CLUSTERED && !dry)) break;  // a cluster has one strip
+    dry = false;
+    index += work.step;
+    if constexpr (!CLUSTERED) scales.load(args, work, index + work.step, lane);
+  }
+  wgmma::wait<0>();
+}
+
+__forceinline__ void multiply(const Fp8LinearArgs& args, const Work& work, u32 shared, int warp,
+                              int lane) {
+  if constexpr (TOKENS_AS_M)
+    multiply_many(args, work, shared, warp, lane);
+  else
+    multiply_few(args, work, shared, warp, lane);
+  if (STORE_BULK) barrier::wait_stores();  // from memory that ends with the block
+  if (MULTICAST) {                         // the sibling still arrives at this block's barriers
     barrier::arrive_cluster();
     barrier::wait_cluster();
   }
@@ -382,7 +535,7 @@ __forceinline__ void multiply(const Fp8LinearArgs& args, const Work& work, u32 s
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     fp8_linear_sm90(const __grid_constant__ Fp8LinearArgs args) {
-  extern __shared__ __align__(1024) u8 base[];
+  u8* const base = ptx::dynamic_shared_memory();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const u32 shared = ptx::shared_address(base);
   if (warp == WEIGHT_WARP) {
@@ -406,25 +559,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     __syncwarp();
   }
   if (CLUSTERED || MULTICAST) barrier::arrive_cluster();
+  if (warp > WEIGHT_WARP) release_successor();
+  const Work work(args);
+  __syncthreads();  // the barriers are set up
 
   if (warp >= MATH_WARPS) {
-    if constexpr (MOVE_REGISTERS) asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    if constexpr (MOVE_REGISTERS) ptx::give_registers<40>();
     if (warp == WEIGHT_WARP) {
-      // The others learn that the barriers are set up; this warp has no reason to wait for them.
-      ptx::arrive_threads(READY, THREADS);
       if (MULTICAST) barrier::wait_cluster();  // copies land in the sibling, too
-      if (lane == 0) stream_weights(args, Work(args), shared);
+      if (lane == 0) stream_weights(args, work, shared);
     } else {
-      release_successor();
-      ptx::sync_threads(READY, THREADS);
       wait_for_predecessor();
-      if (!QUANTIZE && warp == INPUT_WARP) bring_input(args, Work(args), shared, lane);
+      if (!QUANTIZE && warp == INPUT_WARP) bring_input(args, work, shared, lane);
     }
     __syncwarp();
   } else {
-    if constexpr (MOVE_REGISTERS) asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-    const Work work(args);
-    ptx::sync_threads(READY, THREADS);
+    if constexpr (MOVE_REGISTERS) ptx::take_registers<232>();
     if (CLUSTERED && lane == 0)
       barrier::arrive_expect(
           shared + EXCHANGED + warp * 8,

@@ -38,7 +38,7 @@ struct Fp8LinearSm90 {
   static int smem_bytes(const Problem& problem, const Params& c) {
     return fp8_linear_sm90_smem_bytes(c.TOKENS, c.STAGES,
                                       c.X_RESIDENT ? problem.split_k_tiles(c.SPLIT_K) : 0,
-                                      c.CLUSTERED ? c.SPLIT_K : 1);
+                                      c.SPLIT_K, c.CLUSTERED);
   }
   static cu::Dim3 grid(const Problem& problem, const Params& c, const cu::DeviceLimits& device) {
     return fp8_linear_grid(problem, c.TOKENS, c.SPLIT_K, device.sm_count);
@@ -52,10 +52,11 @@ struct Fp8LinearSm90 {
         .axis(&Params::TOKENS, {8, 16, 32, 64, 128})
         .axis(&Params::STAGES, {2, 4, 5, 6, 8, 12})
         .axis(&Params::DEPTH, {1, 2, 4})
-        .axis(&Params::SPLIT_K, {1, 2, 3, 4, 8})
+        .axis(&Params::SPLIT_K, {1, 2, 3, 4, 5, 6, 7, 8})
         .axis(&Params::CLUSTERED, {false, true})
         .axis(&Params::MULTICAST, {false, true})
         .axis(&Params::X_RESIDENT, {false, true})
+        .axis(&Params::WARM_UP, {false, true})
         .keep_if("the input is quantised where it arrives as bf16",
                  [=](const Params& c) { return c.X_RESIDENT || !c.QUANTIZE; })
         .keep_if(
@@ -100,11 +101,22 @@ struct Fp8LinearSm90 {
                  })
         .keep_if("five stages only of large tiles",
                  [=](const Params& c) { return c.STAGES != 5 || c.TOKENS == 128; })
-        .keep_if("many splits only of few tokens",
-                 [](const Params& c) { return c.SPLIT_K * c.TOKENS <= 512; })
+        .keep_if("many splits only of few tokens, or in a cluster",
+                 [](const Params& c) {
+                   const int most = c.CLUSTERED && is_many(c) ? 1024 : 512;
+                   return c.SPLIT_K * c.TOKENS <= most;
+                 })
+        .keep_if("odd splits only where many tokens' fill the card",
+                 [=](const Params& c) {
+                   const bool usual = c.SPLIT_K <= 4 || c.SPLIT_K == 8;
+                   return usual ||
+                          (c.CLUSTERED && is_many(c) &&
+                           3 * block_count(grid(problem, c, device)) >= 2 * device.sm_count);
+                 })
         .keep_if("few tiles are started at once, four by few tokens",
                  [=](const Params& c) {
                    if (c == base || c.DEPTH == 2) return true;
+                   if (is_many(c)) return false;  // has no choice
                    const int tiles = block_tiles(problem, c, device);
                    return c.DEPTH == 1 ? tiles > 4
                                        : c.TOKENS <= 16 && c.STAGES >= std::min(tiles, 8);
@@ -133,6 +145,8 @@ struct Fp8LinearSm90 {
                  })
         .keep_if("sharing weights pays",
                  [](const Params& c) { return !c.MULTICAST || c.TOKENS >= 32; })
+        .keep_if("a loop is warmed up by many tokens",
+                 [](const Params& c) { return !c.WARM_UP || is_many(c); })
         .keep_if("most of the card has work", [=](const Params& c) {
           return c == base || 5 * block_count(grid(problem, c, device)) > device.sm_count;
         });
@@ -147,6 +161,7 @@ struct Fp8LinearSm90 {
             .programmatic = true};
   }
 
+  static bool is_many(const Params& c) { return c.TOKENS >= FP8_LINEAR_SM90_TOKENS_AS_M; }
   static int block_tiles(const Problem& problem, const Params& c, const cu::DeviceLimits& device) {
     return fp8_linear_block_tiles(problem, c.SPLIT_K, grid(problem, c, device));
   }

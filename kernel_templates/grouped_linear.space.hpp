@@ -31,6 +31,15 @@ struct GroupedLinearProblem {
   LinearWork work() const {
     return {.strips = groups * group_rows / FP8_TILE, .k_tiles = cols / FP8_TILE, .tokens = tokens};
   }
+
+  template <class Self, class Visit>
+  static void for_each_field(Self& self, Visit&& visit) {
+    auto& [groups, group_rows, cols, tokens] = self;
+    visit("groups", groups);
+    visit("group_rows", group_rows);
+    visit("cols", cols);
+    visit("tokens", tokens);
+  }
 };
 
 /// Block-diagonal linear of FP8 weights and bf16 inputs by warp-level mma. Device code:

@@ -27,6 +27,13 @@ struct HcPostParams {
 struct HcPostProblem {
   int hidden = 4096;  ///< channels of a stream, a multiple of 8
   int tokens = 1;     ///< of a launch: of the batch bucket, not a parameter of the code
+
+  template <class Self, class Visit>
+  static void for_each_field(Self& self, Visit&& visit) {
+    auto& [hidden, tokens] = self;
+    visit("hidden", hidden);
+    visit("tokens", tokens);
+  }
 };
 
 /// The streams behind a sublayer. Device code: hc_post.cuh.

@@ -32,6 +32,16 @@ struct HcPreProblem {
   bool head = false;            ///< in front of the final norm
   bool after_sublayer = false;  ///< the sublayer's output before comes in, new streams go out
   bool quantize = false;        ///< act_quant's tiles too
+
+  template <class Self, class Visit>
+  static void for_each_field(Self& self, Visit&& visit) {
+    auto& [hidden, tokens, head, after_sublayer, quantize] = self;
+    visit("hidden", hidden);
+    visit("tokens", tokens);
+    visit("head", head);
+    visit("after_sublayer", after_sublayer);
+    visit("quantize", quantize);
+  }
 };
 
 /// Hyper-connections in front of a sublayer or of the final norm, one launch. Device code:

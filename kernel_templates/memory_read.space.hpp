@@ -27,6 +27,12 @@ struct MemoryReadParams {
 
 struct MemoryReadProblem {
   long long bytes = 0;  ///< a multiple of 16384; 0 times an empty kernel
+
+  template <class Self, class Visit>
+  static void for_each_field(Self& self, Visit&& visit) {
+    auto& [bytes] = self;
+    visit("bytes", bytes);
+  }
 };
 
 /// Reads memory: the ceiling that other kernels are held against. Device code: memory_read.cuh.

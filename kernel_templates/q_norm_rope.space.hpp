@@ -28,6 +28,14 @@ struct QNormRopeProblem {
   int dims = 512;  ///< of a head, a multiple of 256; the last 64 are turned
   int heads = 64;  ///< of the rank
   int tokens = 1;  ///< of a launch: of the batch bucket, not a parameter of the code
+
+  template <class Self, class Visit>
+  static void for_each_field(Self& self, Visit&& visit) {
+    auto& [dims, heads, tokens] = self;
+    visit("dims", dims);
+    visit("heads", heads);
+    visit("tokens", tokens);
+  }
 };
 
 /// Per-head norm and rotary embedding of the queries, in place. Device code: q_norm_rope.cuh.

@@ -27,6 +27,13 @@ struct RmsNormParams {
 struct RmsNormProblem {
   int hidden = 4096;
   int rows = 1;  ///< rows of a launch: of the batch bucket, not a parameter of the code
+
+  template <class Self, class Visit>
+  static void for_each_field(Self& self, Visit&& visit) {
+    auto& [hidden, rows] = self;
+    visit("hidden", hidden);
+    visit("rows", rows);
+  }
 };
 
 /// Root mean square norm of rows with one weight vector. Device code: rms_norm.cuh.

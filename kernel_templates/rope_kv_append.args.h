@@ -1,4 +1,5 @@
 #pragma once
+#include "common/kv_layout.cuh"
 #include "common/types.cuh"
 
 namespace ingot::kernels {

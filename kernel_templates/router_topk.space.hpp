@@ -32,6 +32,17 @@ struct RouterTopkProblem {
   int tokens = 1;     ///< the batch bucket
   bool hash = false;  ///< experts by token id
   bool gate = true;   ///< the gate is multiplied here, for few tokens; else bf16_linear did it
+
+  template <class Self, class Visit>
+  static void for_each_field(Self& self, Visit&& visit) {
+    auto& [hidden, experts, top, tokens, hash, gate] = self;
+    visit("hidden", hidden);
+    visit("experts", experts);
+    visit("top", top);
+    visit("tokens", tokens);
+    visit("hash", hash);
+    visit("gate", gate);
+  }
 };
 
 /// The router. Device code: router_topk.cuh.

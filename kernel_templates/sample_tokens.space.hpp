@@ -27,6 +27,13 @@ struct SampleTokensParams {
 struct SampleTokensProblem {
   int vocabulary = 129280;  ///< at most 2^17
   int rows = 1;             ///< of the batch bucket
+
+  template <class Self, class Visit>
+  static void for_each_field(Self& self, Visit&& visit) {
+    auto& [vocabulary, rows] = self;
+    visit("vocabulary", vocabulary);
+    visit("rows", rows);
+  }
 };
 
 /// The sampler: one token a row. Device code: sample_tokens.cuh.

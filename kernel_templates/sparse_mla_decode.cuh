@@ -32,7 +32,7 @@
 #include "common/mma.cuh"
 #include "common/ptx.cuh"
 #include "sparse_mla_decode.args.h"
-#ifndef INGOT_PARAMS_GENERATED  // editor and stand-alone nvcc see the defaults
+#if !defined(INGOT_PARAMS_GENERATED) && !defined(SPARSE_MLA_PREFILL)  // editor, stand-alone nvcc
 #define PARAM(type, name, value, doc) constexpr type name = value;
 #include "sparse_mla_decode.params.def"
 #undef PARAM
@@ -103,12 +103,13 @@ __forceinline__ const uint2* scales_of(const Group& group, int stage, int key) {
 
 // Steps of 16 keys that are in work at once: their mma chains overlap, and nothing is stored before
 // all of them have been loaded, since the compiler keeps a load behind the stores before it. As
-// many as the registers beside Q and O hold.
+// many as the registers beside Q and O hold; no more than 2 beside a second slab's.
 constexpr int steps_at_once() {
   const int registers = 65536 / (sparse_mla_round_up(THREADS, 128) * BLOCKS_PER_SM) / 8 * 8;
   const int beside = (registers < 168 ? registers : 168) - 40 - 24 * SLABS_PER_WARP * HEAD_TILES;
   const int steps = beside / (8 + 8 * HEAD_TILES);
-  return steps < 1 ? 1 : steps > 4 ? 4 : steps;
+  const int most = SLABS_PER_WARP == 2 ? 2 : 4;
+  return steps < 1 ? 1 : steps > most ? most : steps;
 }
 constexpr int STEPS_AT_ONCE = steps_at_once() < KEY_STEPS ? steps_at_once() : KEY_STEPS;
 
@@ -680,11 +681,10 @@ __forceinline__ void write_staged(const SparseMlaDecodeArgs& args, SharedStorage
   }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
-    sparse_mla_decode(const __grid_constant__ SparseMlaDecodeArgs args) {
+// One block's work: piece `split` of one row's keys, for one tile of heads.
+__forceinline__ void attend(const SparseMlaDecodeArgs& args, int split, int head_tile, int row) {
   SharedStorage& shared = *reinterpret_cast<SharedStorage*>(ptx::dynamic_shared_memory());
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int split = blockIdx.x, head_tile = blockIdx.y, row = blockIdx.z;
   const bool produces = warp >= MATH_WARPS;
   const int g = produces ? (warp - MATH_WARPS) / PRODUCER_WARPS : warp / GROUP_WARPS;
   const int piece_index = split * KEY_GROUPS + g;
@@ -762,5 +762,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     write_staged(args, shared, row, head_tile * TILE_HEADS, first_sink);
   }
 }
+
+#ifndef SPARSE_MLA_PREFILL  // sparse_mla_prefill.cuh takes everything but the kernel
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
+    sparse_mla_decode(const __grid_constant__ SparseMlaDecodeArgs args) {
+  attend(args, blockIdx.x, blockIdx.y, blockIdx.z);
+}
+#endif
 
 }  // namespace ingot::kernels

@@ -64,6 +64,18 @@ struct SparseMlaDecode {
     const bool wide = problem.heads >= 16 && problem.rows * problem.heads >= 512;
     base.TILE_HEADS = wide ? 16 : 8;
     base.PRODUCER_WARPS = 4;
+    const auto fits = [&](const Params& c) { return smem_bytes(c) <= device.smem_per_block_bytes; };
+    // Where 32 heads to a block leave no multiprocessor idle, each key is read by fewest blocks.
+    Params widest = base;
+    widest.TILE_HEADS = 32;
+    if (problem.heads % 32 == 0 && 10 * blocks(problem, widest) >= 9 * device.sm_count) {
+      widest.TILE_KV = 64;
+      for (widest.STAGES = 4; widest.STAGES >= 2; --widest.STAGES)
+        if (fits(widest)) return widest;
+      widest.TILE_KV = 32;
+      widest.STAGES = 2;
+      return widest;
+    }
     // As many splits as run at once, while a piece has 32 keys or more.
     while (base.NSPLIT < 16 && problem.piece_keys(2 * base.NSPLIT) >= 32) {
       Params finer = base;
@@ -71,7 +83,15 @@ struct SparseMlaDecode {
       if (blocks(problem, finer) > resident_blocks(finer, device)) break;
       base = finer;
     }
-    return base;
+    if (base.NSPLIT > 1 || device.arch >= 100) return base;
+    // Whole rows: two groups, of which one multiplies while the other is at its softmax.
+    Params grouped = base;
+    grouped.SLABS_PER_WARP = grouped.KEY_GROUPS = grouped.PRODUCER_WARPS = 2;
+    grouped.TILE_KV = problem.piece_keys(2) >= 256 ? 64 : 32;
+    if (!fits(grouped)) grouped.TILE_KV = 32;
+    if (grouped.TILE_KV == 32 && problem.piece_keys(2) >= 96) grouped.STAGES = 3;
+    if (!fits(grouped)) grouped.STAGES = 2;
+    return fits(grouped) && problem.piece_keys(2) >= 2 * grouped.TILE_KV ? grouped : base;
   }
 
   static Space<Params> space(const Problem& problem, const cu::DeviceLimits& device) {

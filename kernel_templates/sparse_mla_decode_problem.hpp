@@ -14,12 +14,12 @@ struct SparseMlaDecodeProblem {
   int selected_slots = 512;
   bool has_sink = true;
   bool inverse_rope = true;
-  int window_page_entries = 64;
-  int window_page_bytes = 37440;
-  int selected_page_entries = 64;
-  int selected_page_bytes = 37440;
-  int entry_stride = 576;
-  bool scales_beside = false;
+  int window_page_entries = KV_PAGE_ENTRIES;
+  int window_page_bytes = KV_PAGE_BYTES;
+  int selected_page_entries = KV_PAGE_ENTRIES;
+  int selected_page_bytes = KV_PAGE_BYTES;
+  int entry_stride = KV_ENTRY_STRIDE;
+  bool scales_beside = KV_SCALES_BESIDE;
 
   int keys() const { return window_slots + selected_slots; }
   /// Keys of the longest of `pieces` pieces of a row (sparse_mla::piece_of on the device).
@@ -49,6 +49,25 @@ struct SparseMlaDecodeProblem {
       problems.push_back({.rows = 3, .heads = heads, .selected_slots = 1024});
     }
     return problems;
+  }
+
+  template <class Self, class Visit>
+  static void for_each_field(Self& self, Visit&& visit) {
+    auto& [rows, heads, window_slots, selected_slots, has_sink, inverse_rope, window_page_entries,
+           window_page_bytes, selected_page_entries, selected_page_bytes, entry_stride,
+           scales_beside] = self;
+    visit("rows", rows);
+    visit("heads", heads);
+    visit("window_slots", window_slots);
+    visit("selected_slots", selected_slots);
+    visit("has_sink", has_sink);
+    visit("inverse_rope", inverse_rope);
+    visit("window_page_entries", window_page_entries);
+    visit("window_page_bytes", window_page_bytes);
+    visit("selected_page_entries", selected_page_entries);
+    visit("selected_page_bytes", selected_page_bytes);
+    visit("entry_stride", entry_stride);
+    visit("scales_beside", scales_beside);
   }
 };
 

@@ -46,7 +46,8 @@ struct SparseMlaDecodeSm90 {
     return c.NSPLIT * (problem.heads / c.TILE_HEADS) * problem.rows;
   }
 
-  static Space<Params> space(const Problem& problem, const cu::DeviceLimits& device) {
+  /// The default without tuning.
+  static Params default_params(const Problem& problem, const cu::DeviceLimits& device) {
     Params base;
     problem.apply_to(base);
     // The most heads of which every multiprocessor still has a block.
@@ -54,7 +55,20 @@ struct SparseMlaDecodeSm90 {
       if (problem.heads % heads == 0 &&
           problem.rows * problem.heads / heads * 10 >= 9 * device.sm_count)
         base.TILE_HEADS = heads;
-    base.STAGES = 2;
+    const int tiles = (problem.keys() + MLA_SM90_TILE_KV - 1) / MLA_SM90_TILE_KV;
+    base.STAGES = std::clamp(tiles, 2, 5);
+    while (base.STAGES > 2 && smem_bytes(base) > device.smem_per_block_bytes)
+      --base.STAGES;
+    return base;
+  }
+  /// Whether this family, not sparse_mla_decode, is the default without tuning: where blocks of 32
+  /// heads or more fill the card.
+  static bool is_default(const Problem& problem, const cu::DeviceLimits& device) {
+    return runs_on(device) && default_params(problem, device).TILE_HEADS >= 32;
+  }
+
+  static Space<Params> space(const Problem& problem, const cu::DeviceLimits& device) {
+    const Params base = default_params(problem, device);
     const auto piece = [=](const Params& c) { return problem.piece_keys(c.NSPLIT); };
     const auto tiles = [=](const Params& c) {
       return (piece(c) + MLA_SM90_TILE_KV - 1) / MLA_SM90_TILE_KV;

@@ -31,6 +31,17 @@ struct SplitKvCombineProblem {
   bool partial_bf16 = false;
   bool has_sink = true;
   bool inverse_rope = true;
+
+  template <class Self, class Visit>
+  static void for_each_field(Self& self, Visit&& visit) {
+    auto& [batch, heads, nsplit, partial_bf16, has_sink, inverse_rope] = self;
+    visit("batch", batch);
+    visit("heads", heads);
+    visit("nsplit", nsplit);
+    visit("partial_bf16", partial_bf16);
+    visit("has_sink", has_sink);
+    visit("inverse_rope", inverse_rope);
+  }
 };
 
 /// Joins the partial results of split-KV attention. Device code: split_kv_combine.cuh.

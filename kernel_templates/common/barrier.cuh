@@ -80,6 +80,10 @@ __forceinline__ void copy_bulk(u32 to, const void* from, u32 bytes, u32 barrier,
       "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
       : "memory");
 }
+// Brings what will be copied soon to the L2. `bytes`: a multiple of 16; `from` 16-byte aligned.
+__forceinline__ void prefetch_bulk(const void* from, u32 bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
 // One read of global memory, written to the same address in every block of `ranks`, completing on
 // the barrier at the same address in each.
 __forceinline__ void copy_bulk_multicast(u32 to, const void* from, u32 bytes, u32 barrier,
@@ -89,6 +93,24 @@ __forceinline__ void copy_bulk_multicast(u32 to, const void* from, u32 bytes, u3
       ".L2::cache_hint [%0], [%1], %2, [%3], %4, %5;" ::"r"(to),
       "l"(from), "r"(bytes), "r"(barrier), "h"(ranks), "l"(policy)
       : "memory");
+}
+
+// Bulk stores, of the thread that asks for them: 16-byte aligned, a multiple of 16 bytes. What
+// ordinary stores wrote to shared memory is theirs after publish_to_async_proxy.
+__forceinline__ void store_bulk(void* to, u32 from, u32 bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from),
+               "r"(bytes)
+               : "memory");
+}
+__forceinline__ void commit_stores() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+// Until the thread's stores have read shared memory, or have been done.
+__forceinline__ void wait_stores_read() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+__forceinline__ void wait_stores() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
 // Arrives at the barrier at the same address in another block of the cluster. Orders nothing but

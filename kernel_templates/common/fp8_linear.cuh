@@ -87,19 +87,37 @@ __forceinline__ Strip strip_at(const Fp8LinearArgs& args, int strip) {
                  : c.out_stride};
 }
 
-// The scales of a strip's tiles of one split, a tile per lane and register. They come straight from
-// memory, so they are asked for one strip ahead.
+// The scales of a strip's tiles of one split, a tile per lane and register, as they are stored.
+// They come straight from memory, so they are asked for one strip ahead; and they stay bytes until
+// they are wanted: whoever makes numbers of them at once waits for the memory at once.
 template <int MOST_TILES>
-struct TileScales {
+struct TileScaleBytes {
   static constexpr int COUNT = (MOST_TILES + 31) / 32;
-  float value[COUNT];
+  u32 byte[COUNT];
 
   // @param from  the split's first scale
   __forceinline__ void load(const ue8m0* from, int tiles, int lane) {
 #pragma unroll
     for (int i = 0; i < COUNT; ++i)
-      value[i] =
-          i * 32 + lane < tiles ? fp8::ue8m0_value(ptx::load_byte(from + i * 32 + lane)) : 0.0f;
+      byte[i] = i * 32 + lane < tiles ? ptx::load_byte(from + i * 32 + lane) : 0;
+  }
+};
+
+// The same as numbers.
+template <int MOST_TILES>
+struct TileScales {
+  static constexpr int COUNT = TileScaleBytes<MOST_TILES>::COUNT;
+  float value[COUNT];
+
+  __forceinline__ void take(const TileScaleBytes<MOST_TILES>& bytes) {
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i)
+      value[i] = fp8::ue8m0_value(bytes.byte[i]);
+  }
+  __forceinline__ void clear() {
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i)
+      value[i] = 0.0f;
   }
   // Called by whole warps.
   __forceinline__ float at(int k) const {
@@ -107,7 +125,7 @@ struct TileScales {
 #pragma unroll
     for (int i = 1; i < COUNT; ++i)
       chosen = k / 32 == i ? value[i] : chosen;
-    return __shfl_sync(0xffffffffu, chosen, k % 32);
+    return __shfl_sync(0xffffffffu, chosen, k);  // modulo 32
   }
 };
 

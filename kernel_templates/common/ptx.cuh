@@ -58,6 +58,9 @@ __forceinline__ float load_shared_float(u32 from) {
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(from) : "memory");
   return value;
 }
+__forceinline__ void store_shared(u32 to, uint2 value) {
+  asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to), "r"(value.x), "r"(value.y) : "memory");
+}
 __forceinline__ void store_shared(u32 to, uint4 value) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(value.x), "r"(value.y),
                "r"(value.z), "r"(value.w)
@@ -70,6 +73,12 @@ __forceinline__ uint4 load_shared_words(u32 from) {
                : "r"(from)
                : "memory");
   return value;
+}
+// Byte i of the result is the byte of {high, low} that nibble i of `selectors` (0 to 7) names.
+__forceinline__ u32 permute(u32 low, u32 high, u32 selectors) {
+  u32 result;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(low), "r"(high), "r"(selectors));
+  return result;
 }
 // Named barrier of `threads` threads of the block; id 0 is __syncthreads.
 __forceinline__ void sync_threads(int id, int threads) {
@@ -143,6 +152,11 @@ __forceinline__ uint4 load_relaxed(const void* from) {
                : "memory");
   return value;
 }
+__forceinline__ u32 load_relaxed_word(const void* from) {
+  u32 value;
+  asm volatile("ld.relaxed.gpu.global.b32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+  return value;
+}
 // Read-only data; volatile so that the load stays where it is written, ahead of its use.
 __forceinline__ u32 load_byte(const void* from) {
   u32 value;
@@ -162,6 +176,19 @@ __forceinline__ float load_float(const float* from) {
 __forceinline__ uint2 load_pair(const void* from) {
   uint2 value;
   asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "l"(from));
+  return value;
+}
+// Read-only data that is read once.
+__forceinline__ uint4 load_words(const void* from) {
+  uint4 value;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(from));
+  return value;
+}
+__forceinline__ u32 load_word(const void* from) {
+  u32 value;
+  asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(value) : "l"(from));
   return value;
 }
 

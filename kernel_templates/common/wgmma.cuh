@@ -8,13 +8,17 @@
 
 namespace ingot::kernels::wgmma {
 
-// Matrix descriptor of a tile of 128-byte rows, 8-row groups 1024 bytes apart, 128-byte swizzle.
+// Matrix descriptors of tiles of 128-byte rows, 8-row groups 1024 bytes apart, 128-byte swizzle,
+// differ in their low word alone: no 64-bit arithmetic stands between two mmas.
 // `address` is a multiple of 1024. A k-step of 32 bytes further on is kStep32 more.
-constexpr u64 kStep32 = 32 >> 4;
-__forceinline__ u64 tile_descriptor(u32 address) {
-  constexpr u64 kSwizzle128 = 1ull << 62, kGroupStride = (1024ull >> 4) << 32,
-                kUnusedStride = 1ull << 16;
-  return kSwizzle128 | kGroupStride | kUnusedStride | (address >> 4);
+constexpr u32 kStep32 = 32 >> 4;
+__forceinline__ u32 tile_place(u32 address) {
+  constexpr u32 kUnusedStride = 1u << 16;
+  return kUnusedStride | (address & 0x3ffffu) >> 4;  // above: the block's rank in the cluster
+}
+__forceinline__ u64 tile_descriptor(u32 place) {
+  constexpr u64 kSwizzle128 = 1ull << 62, kGroupStride = (1024ull >> 4) << 32;
+  return kSwizzle128 | kGroupStride | place;
 }
 
 // Before the first mma that uses registers which other instructions have written.

@@ -15,9 +15,10 @@ namespace ingot::jit {
 namespace {
 
 // magic, schema, zstd frame, checksum over all before it. The frame holds a count, then for each
-// entry its file name and its encoding with nothing compressed.
+// entry its file name and its encoding with nothing compressed; then a count, and for each file of
+// the other cache its name and its bytes. Schema 1 ended behind the entries.
 constexpr std::string_view kMagic = "ingot-bundle\n";
-constexpr std::uint64_t kSchema = 1;
+constexpr std::uint64_t kSchema = 2;
 constexpr int kLevel = 12;
 constexpr std::size_t kMostBytes = std::size_t{8} << 30;
 constexpr std::size_t kChecksumBytes = sizeof(Digest::bytes);
@@ -27,14 +28,36 @@ std::string checksum_of(std::string_view bytes) {
   return {reinterpret_cast<const char*>(digest.bytes.data()), digest.bytes.size()};
 }
 
+/// A name that stays within the folder that it is written to.
+bool is_plain_name(std::string_view name) {
+  return !name.empty() && name.front() != '.' &&
+         name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_-.") ==
+             std::string_view::npos;
+}
+
+std::string schema_message(std::string_view origin, std::uint64_t schema) {
+  const std::string_view what = schema < kSchema
+                                    ? "made by an older ingot, which had no tuning choices in it; "
+                                      "export the cache again with this one"
+                                    : "made by a newer ingot; use that one, or export the cache "
+                                      "again with this one";
+  return fmt::format("kernel bundle {}: its format is {}, this program reads {}: {}", origin,
+                     schema, kSchema, what);
+}
+
 }  // namespace
 
-std::string encode_bundle(const std::vector<CacheEntry>& entries) {
+std::string encode_bundle(const Bundle& bundle) {
   ByteWriter content;
-  content.u64(entries.size());
-  for (const CacheEntry& entry : entries) {
+  content.u64(bundle.kernels.size());
+  for (const CacheEntry& entry : bundle.kernels) {
     content.text(CubinCache::file_name(entry.manifest));
     content.text(encode_entry(entry, Packing::plain));
+  }
+  content.u64(bundle.files.size());
+  for (const BundleFile& file : bundle.files) {
+    content.text(file.name);
+    content.text(file.bytes);
   }
   ByteWriter out;
   out.u64(kSchema);
@@ -43,7 +66,7 @@ std::string encode_bundle(const std::vector<CacheEntry>& entries) {
   return bytes + checksum_of(bytes);
 }
 
-Result<std::vector<CacheEntry>> decode_bundle(std::string_view bytes, std::string_view origin) {
+Result<Bundle> decode_bundle(std::string_view bytes, std::string_view origin) {
   const auto corrupt = [&](std::string_view why) {
     return fail(ErrorCode::corrupt, fmt::format("kernel bundle {}: {}", origin, why));
   };
@@ -56,10 +79,7 @@ Result<std::vector<CacheEntry>> decode_bundle(std::string_view bytes, std::strin
   }
   ByteReader head(sealed.substr(kMagic.size()));
   if (const std::uint64_t schema = head.u64(); schema != kSchema) {
-    return fail(ErrorCode::unsupported,
-                fmt::format("kernel bundle {}: its format is {}, this program reads {}: made by "
-                            "another version of ingot",
-                            origin, schema, kSchema));
+    return fail(ErrorCode::unsupported, schema_message(origin, schema));
   }
   const std::string_view frame = head.text();
   if (!head.done()) return corrupt("its length does not fit");
@@ -67,7 +87,7 @@ Result<std::vector<CacheEntry>> decode_bundle(std::string_view bytes, std::strin
   if (!content) return corrupt(content.error().message);
 
   ByteReader in(*content);
-  std::vector<CacheEntry> entries;
+  Bundle bundle;
   for (std::uint64_t left = in.u64(); left > 0 && in.ok(); --left) {
     const std::string name(in.text());
     auto entry = decode_entry(in.text(), fmt::format("{}:{}", origin, name));
@@ -77,17 +97,27 @@ Result<std::vector<CacheEntry>> decode_bundle(std::string_view bytes, std::strin
       return corrupt(fmt::format("an entry calls itself \"{}\", its key is {}", name,
                                  CubinCache::file_name(entry->manifest)));
     }
-    entries.push_back(std::move(*entry));
+    bundle.kernels.push_back(std::move(*entry));
+  }
+  for (std::uint64_t left = in.u64(); left > 0 && in.ok(); --left) {
+    std::string name(in.text());
+    std::string file_bytes(in.text());
+    if (!in.ok()) break;
+    if (!is_plain_name(name)) {
+      return corrupt(fmt::format("a file calls itself \"{}\"", name));
+    }
+    bundle.files.push_back({std::move(name), std::move(file_bytes)});
   }
   if (!in.done()) return corrupt("its entries do not fit its length");
-  return entries;
+  return bundle;
 }
 
 Result<ExportResult> export_bundle(const std::vector<CubinCache>& layers,
                                    const std::vector<std::string>& archs,
-                                   const std::filesystem::path& file) {
+                                   const std::filesystem::path& file,
+                                   std::vector<BundleFile> files) {
   ExportResult result;
-  std::vector<CacheEntry> entries;
+  Bundle bundle{.files = std::move(files)};
   std::set<std::string> names;
   for (const CubinCache& layer : layers) {
     for (const CubinCache::File& candidate : layer.files()) {
@@ -100,15 +130,16 @@ Result<ExportResult> export_bundle(const std::vector<CubinCache>& layers,
       if (!archs.empty() && std::find(archs.begin(), archs.end(), arch) == archs.end()) continue;
       if (!names.insert(candidate.path.filename().string()).second) continue;
       ++(entry->is_barred() ? result.bars : result.kernels);
-      entries.push_back(std::move(*entry));
+      bundle.kernels.push_back(std::move(*entry));
     }
   }
-  if (entries.empty()) {
+  if (bundle.kernels.empty() && bundle.files.empty()) {
     return fail(ErrorCode::not_found,
-                fmt::format("exporting to {}: the kernel cache holds nothing{}", file.string(),
+                fmt::format("exporting to {}: the cache holds nothing{}", file.string(),
                             archs.empty() ? "" : fmt::format(" for {}", fmt::join(archs, ", "))));
   }
-  const std::string bytes = encode_bundle(entries);
+  result.files = static_cast<int>(bundle.files.size());
+  const std::string bytes = encode_bundle(bundle);
   result.bundle_bytes = bytes.size();
   const auto target = file.has_parent_path() ? file : std::filesystem::path(".") / file;
   if (auto published = publish_file(target, bytes); !published) {
@@ -117,13 +148,15 @@ Result<ExportResult> export_bundle(const std::vector<CubinCache>& layers,
   return result;
 }
 
-Result<ImportResult> import_bundle(const std::filesystem::path& file, const CubinCache& cache) {
+Result<Bundle> read_bundle(const std::filesystem::path& file) {
   const auto bytes = read_whole_file(file);
   if (!bytes) return tl::unexpected(bytes.error());
-  const auto entries = decode_bundle(*bytes, file.string());
-  if (!entries) return tl::unexpected(entries.error());
+  return decode_bundle(*bytes, file.string());
+}
+
+Result<ImportResult> import_kernels(const Bundle& bundle, const CubinCache& cache) {
   ImportResult result;
-  for (const CacheEntry& entry : *entries) {
+  for (const CacheEntry& entry : bundle.kernels) {
     if (cache.find(entry.manifest)) {
       ++result.known;
       continue;

@@ -1,15 +1,10 @@
 #pragma once
 
-#include <chrono>
-#include <cstdint>
 #include <filesystem>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "runtime/base/cache_folder.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/jit/cache_entry.hpp"
 
@@ -35,11 +30,7 @@ class CubinCache {
   /// Writes the entry over the one of its key. Error: io.
   [[nodiscard]] Result<void> publish(const CacheEntry& entry) const;
 
-  struct File {
-    std::filesystem::path path;
-    std::uint64_t bytes = 0;
-    std::chrono::system_clock::time_point last_used;
-  };
+  using File = CacheFile;
   /// Every entry's file, by name. A missing folder has none.
   std::vector<File> files() const;
   /// Reads one entry and checks that it lies under its own key. Errors as find().
@@ -47,19 +38,8 @@ class CubinCache {
   /// "rms_norm-sm_90a-<key>-<compiler>.kernel"
   static std::string file_name(const Manifest& manifest);
 
-  struct GcPolicy {
-    std::uint64_t most_bytes = std::uint64_t{4} << 30;            ///< the longest unused go first
-    std::chrono::seconds most_age = std::chrono::hours(24 * 90);  ///< unused for longer: goes
-    std::chrono::seconds temporary_age = std::chrono::hours(1);
-  };
-  struct GcResult {
-    int removed = 0;
-    std::uint64_t removed_bytes = 0;
-    int kept = 0;
-    std::uint64_t kept_bytes = 0;
-    int damaged = 0;      ///< of the removed ones
-    int temporaries = 0;  ///< leftovers of killed processes
-  };
+  using GcPolicy = ingot::GcPolicy;
+  using GcResult = ingot::GcResult;
   /// Never breaks a reader: an entry that goes while it is read is read to its end, one that went
   /// is rebuilt.
   GcResult collect(const GcPolicy& policy) const;

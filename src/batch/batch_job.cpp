@@ -3,21 +3,17 @@
 #include <fmt/core.h>
 #include <xxhash.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "src/batch/batch_answer.hpp"
 #include "src/text/chat_encoding.hpp"
 #include "src/text/chat_order.hpp"
+#include "src/text/prompt_length.hpp"
 
 namespace ingot {
 
 BatchJob::BatchJob(Scheduler& scheduler, const Tokenizer& tokenizer, BatchOptions options)
-    : scheduler_(scheduler), tokenizer_(tokenizer), options_(std::move(options)) {
-  for (TokenId id = 0; id < tokenizer.size(); ++id) {
-    longest_token_bytes_ = std::max(longest_token_bytes_, tokenizer.bytes(id).size());
-  }
-}
+    : scheduler_(scheduler), tokenizer_(tokenizer), options_(std::move(options)) {}
 
 Result<BatchCounts> BatchJob::run(LineReader& input, const Hooks& hooks) {
   hooks_ = &hooks;
@@ -102,16 +98,8 @@ std::optional<BatchError> BatchJob::submit(BatchRequest request, Slot& slot) {
   const auto prompt = render_chat(request.messages, encoding);
   if (!prompt) return refuse(prompt.error().message);
   request.messages.clear();
-  // A prompt that cannot fit is not even encoded: its ids could be many times its text.
-  std::size_t bytes = 0;
-  for (const PromptPiece& piece : prompt->pieces)
-    bytes += piece.text.size();
-  const auto least_tokens = static_cast<std::int64_t>(bytes / longest_token_bytes_);
-  if (least_tokens > scheduler_.max_context()) {
-    return refuse(
-        fmt::format("the prompt has {} bytes, which are at least {} tokens, but the context "
-                    "holds {}: shorten it, or raise --context",
-                    bytes, least_tokens, scheduler_.max_context()));
+  if (auto fits = check_text_fits(tokenizer_, prompt->bytes(), scheduler_.max_context()); !fits) {
+    return refuse(fits.error().message);
   }
 
   ScheduledRequest scheduled;

@@ -68,7 +68,6 @@ class BatchJob {
   Scheduler& scheduler_;
   const Tokenizer& tokenizer_;
   BatchOptions options_;
-  std::size_t longest_token_bytes_ = 1;
   const Hooks* hooks_ = nullptr;
   std::deque<Slot> slots_;  ///< of the lines that are not written yet; a deque keeps them in place
   struct IdHash {

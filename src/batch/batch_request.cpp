@@ -226,23 +226,22 @@ Result<void> take_formalities(RequestFields& body) {
   return {};
 }
 
-/// The messages as JSON text; their values are given up, so that a long conversation is held once.
-Result<std::string> take_messages(RequestFields& body, JsonValue& object) {
+/// Moves a field of the object that `fields` reads into `document`.
+void move_field(std::string name, const JsonValue* field, JsonValue& object, JsonValue& document) {
+  const auto place = static_cast<std::size_t>(field - object.items.data());
+  document.keys.push_back(std::move(name));
+  document.items.push_back(std::exchange(object.items[place], {}));
+}
+
+/// The part of the body that is a conversation; its values are given up.
+Result<JsonValue> take_document(RequestFields& body, JsonValue& object) {
+  JsonValue document;
+  document.kind = JsonValue::Kind::object;
   const auto messages = body.of_kind("messages", JsonValue::Kind::array);
   if (!messages) return Unexpected(messages.error());
   if (*messages == nullptr) return invalid("body.messages is missing");
   if ((*messages)->items.empty()) return invalid("body.messages is empty");
-  std::string text = to_python_json(**messages);
-  object.items[static_cast<std::size_t>(*messages - object.items.data())] = {};
-  return text;
-}
-
-Result<void> take_conversation(RequestFields& body, JsonValue& object,
-                               const BatchDefaults& defaults, BatchRequest& request) {
-  auto messages = take_messages(body, object);
-  if (!messages) return Unexpected(messages.error());
-  std::string conversation = std::move(*messages);
-  conversation.insert(0, "{\"messages\": ");
+  move_field("messages", *messages, object, document);
 
   const JsonValue* choice = body.any("tool_choice");
   const bool no_tools = choice != nullptr && choice->text == "none";
@@ -253,19 +252,23 @@ Result<void> take_conversation(RequestFields& body, JsonValue& object,
   const auto tools = body.of_kind("tools", JsonValue::Kind::array);
   if (!tools) return Unexpected(tools.error());
   if (*tools != nullptr && !no_tools && !(*tools)->items.empty()) {
-    conversation += ", \"tools\": " + to_python_json(**tools);
+    move_field("tools", *tools, object, document);
   }
   const auto format = body.of_kind("response_format", JsonValue::Kind::object);
   if (!format) return Unexpected(format.error());
   // Schemas are asked for in the prompt, as the official encoder does; nothing holds the model to
   // it.
-  if (*format != nullptr) {
-    conversation += ", \"response_format\": " + to_python_json(**format);
-  }
-  conversation += '}';
-  auto parsed = parse_chat_messages(conversation, "body");
-  if (!parsed) return Unexpected(parsed.error());
-  request.messages = std::move(*parsed);
+  if (*format != nullptr) move_field("response_format", *format, object, document);
+  return document;
+}
+
+Result<void> take_conversation(RequestFields& body, JsonValue& object,
+                               const BatchDefaults& defaults, BatchRequest& request) {
+  auto document = take_document(body, object);
+  if (!document) return Unexpected(document.error());
+  auto messages = take_chat_messages(std::move(*document), "body");
+  if (!messages) return Unexpected(messages.error());
+  request.messages = std::move(*messages);
   if (defaults.system.empty()) return {};
   ChatMessage& first = request.messages.front();
   if (first.role != Role::system) {

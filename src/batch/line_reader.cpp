@@ -21,10 +21,15 @@ bool is_blank(std::string_view line) {
   return line.find_first_not_of(" \t\r\f\v") == std::string_view::npos;
 }
 
-LineReader::LineReader(int fd, std::string origin, std::size_t max_bytes)
-    : fd_(fd), origin_(std::move(origin)), max_bytes_(max_bytes) {}
+LineReader::LineReader(int fd, std::string origin, std::size_t max_bytes, int wake_fd)
+    : fd_(fd), origin_(std::move(origin)), max_bytes_(max_bytes), wake_fd_(wake_fd) {}
 
 LineReader::Filled LineReader::fill() {
+  pollfd waiting[2] = {{fd_, POLLIN, 0}, {wake_fd_, POLLIN, 0}};
+  if (wake_fd_ >= 0) {
+    if (::poll(waiting, 2, -1) < 0 && errno == EINTR) return Filled::interrupted;
+    if (waiting[1].revents != 0) return Filled::interrupted;
+  }
   // Lines handed out are dropped here, once for a whole piece of input.
   buffer_.erase(0, begin_);
   scanned_ -= begin_;

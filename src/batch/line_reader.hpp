@@ -24,9 +24,11 @@ inline constexpr std::size_t kMaxLineBytes = std::size_t{16} << 20;
 /// the descriptor. One thread at a time.
 class LineReader {
  public:
-  explicit LineReader(int fd, std::string origin, std::size_t max_bytes = kMaxLineBytes);
+  /// @param wake_fd  a wait for more input ends, interrupted, once this is readable; -1: no such
+  explicit LineReader(int fd, std::string origin, std::size_t max_bytes = kMaxLineBytes,
+                      int wake_fd = -1);
 
-  /// The next line; nullopt at the end of input, or when a signal interrupted the wait for more.
+  /// The next line; nullopt at the end of input, or when the wait for more was interrupted.
   /// Error: io.
   [[nodiscard]] Result<std::optional<InputLine>> next();
 
@@ -42,6 +44,7 @@ class LineReader {
   int fd_;
   std::string origin_;
   std::size_t max_bytes_;
+  int wake_fd_;
   std::string buffer_;
   std::size_t begin_ = 0;    ///< of the line that is being read, in buffer_
   std::size_t scanned_ = 0;  ///< no LF before here

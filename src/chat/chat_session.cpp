@@ -6,6 +6,7 @@
 
 #include "src/chat/prompt_match.hpp"
 #include "src/text/chat_order.hpp"
+#include "src/text/prompt_length.hpp"
 
 namespace ingot {
 namespace {
@@ -127,6 +128,9 @@ Result<TurnStats> ChatSession::answer(const OnDelta& on_delta, const ShouldStop&
   const bool continues = messages_.back().continues;
   const auto rendered = render_chat(messages_, options_.encoding);
   if (!rendered) return Unexpected(rendered.error());
+  if (auto fits = check_text_fits(tokenizer_, rendered->bytes(), engine_.max_context()); !fits) {
+    return Unexpected(fits.error());
+  }
   const std::vector<TokenId> prompt =
       encode_prompt(tokenizer_, *rendered, options_.encoding.allow_special);
 

@@ -272,19 +272,25 @@ LayerKind ModelConfig::layer_kind(int layer) const {
 }
 
 Result<ModelConfig> parse_model_config(std::string_view text, std::string_view origin) {
+  constexpr std::string_view kRemedy =
+      "; take the config.json that belongs to the weights, or correct it";
   constexpr std::size_t kMostBytes = std::size_t{4} << 20;  // the largest known has 3 KB
   if (text.size() > kMostBytes) {
     return fail(ErrorCode::corrupt, fmt::format("reading {}: it has {} bytes, no model config has "
-                                                "more than {}",
-                                                origin, text.size(), kMostBytes));
+                                                "more than {}{}",
+                                                origin, text.size(), kMostBytes, kRemedy));
   }
   const std::string attempt = fmt::format("reading {}", origin);
   const Result<json> parsed = parse_strict_json(text, attempt + ": the file");
-  if (!parsed) return tl::unexpected(parsed.error());
+  if (!parsed) {
+    Error error = parsed.error();
+    error.message += kRemedy;
+    return tl::unexpected(std::move(error));
+  }
   const json& config = *parsed;
   if (!config.is_object()) {
     return fail(ErrorCode::corrupt,
-                fmt::format("{}: it holds {}, not an object", attempt, shown(config)));
+                fmt::format("{}: it holds {}, not an object{}", attempt, shown(config), kRemedy));
   }
   if (const auto foreign = foreign_flavour(config)) {
     return fail(ErrorCode::unsupported, fmt::format("{}: {}", attempt, *foreign));
@@ -303,7 +309,7 @@ Result<ModelConfig> parse_model_config(std::string_view text, std::string_view o
   if (sizes_read) check_consistency(fields, model);
   if (!problems.empty()) {
     Error error = problems.to_error(attempt);
-    error.message += "; take the config.json that belongs to the weights, or correct it";
+    error.message += kRemedy;
     return tl::unexpected(std::move(error));
   }
   return model;

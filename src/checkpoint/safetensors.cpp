@@ -15,20 +15,21 @@ namespace {
 constexpr std::uint64_t kMostHeaderBytes = 100'000'000;
 constexpr std::size_t kMostDimensions = 8;
 constexpr std::size_t kMostProblemsPerFile = 50;
-/// V4-Pro, the largest known, has some 140,000 tensors; names are under 100 bytes.
+/// V4-Pro, the largest known, has some 140,000 tensors; names are under 100 bytes. Together these
+/// bounds keep what a bad header takes below 100 MB.
 constexpr JsonBounds kHeaderBounds{
-    .token_bytes = 64 << 10, .tokens = 3'000'000, .objects = 200'000};
+    .token_bytes = 64 << 10, .tokens = 3'000'000, .objects = 150'000};
+constexpr std::size_t kMostJsonBytes = 32'000'000;  // of the header, without its padding
 constexpr std::size_t kMostNameBytes = 256;
 
 /// Receives the header's JSON piece by piece, so that a header of 100 MB is never held as a
 /// document. Stops at the first structural mistake, which is left in `mistake`.
 class HeaderSax : public nlohmann::json_sax<nlohmann::json> {
  public:
-  struct Declared {
-    SafetensorsEntry entry;
-    std::string dtype_name;
-  };
-  std::vector<Declared> tensors;
+  std::vector<SafetensorsEntry> tensors;
+  /// Which tensors' dtypes are unknown. Their names, of the first: of a file so many are told.
+  std::vector<std::size_t> unknown_dtypes;
+  std::vector<std::string> unknown_dtype_names;
   std::string mistake;
 
   bool null() override { return refuse_value("null"); }
@@ -42,15 +43,15 @@ class HeaderSax : public nlohmann::json_sax<nlohmann::json> {
   bool number_unsigned(number_unsigned_t value) override {
     if (place_ == Place::shape) {
       if (value > INT64_MAX) return refuse_value(fmt::to_string(value));
-      if (current().entry.shape.size() == kMostDimensions) {
+      if (current().shape.size() == kMostDimensions) {
         return refuse(fmt::format("has more than {} dimensions", kMostDimensions));
       }
-      current().entry.shape.push_back(static_cast<std::int64_t>(value));
+      current().shape.push_back(static_cast<std::int64_t>(value));
       return true;
     }
     if (place_ == Place::offsets) {
       if (offsets_seen_ == 2) return refuse("has more than two data_offsets");
-      (offsets_seen_++ == 0 ? current().entry.begin : current().entry.end) = value;
+      (offsets_seen_++ == 0 ? current().begin : current().end) = value;
       return true;
     }
     return refuse_value(fmt::to_string(value));
@@ -58,7 +59,12 @@ class HeaderSax : public nlohmann::json_sax<nlohmann::json> {
   bool string(string_t& value) override {
     if (place_ == Place::metadata) return true;
     if (place_ != Place::tensor || field_ != Field::dtype) return refuse_value(in_quotes(value));
-    current().dtype_name = value;
+    if (const auto dtype = dtype_from_name(value)) {
+      current().dtype = *dtype;
+    } else {
+      unknown_dtypes.push_back(tensors.size() - 1);
+      if (unknown_dtype_names.size() < kMostProblemsPerFile) unknown_dtype_names.push_back(value);
+    }
     return true;
   }
   bool binary(binary_t&) override { return refuse_value("binary data"); }
@@ -94,7 +100,7 @@ class HeaderSax : public nlohmann::json_sax<nlohmann::json> {
                                        in_quotes(key), key.size(), kMostNameBytes));
         }
         tensors.emplace_back();
-        current().entry.name = key;
+        current().name = key;
       }
       return true;
     }
@@ -131,13 +137,13 @@ class HeaderSax : public nlohmann::json_sax<nlohmann::json> {
   enum class Field { none, dtype, shape, offsets };
   static constexpr unsigned kAllFields = 0b1110;
 
-  Declared& current() { return tensors.back(); }
+  SafetensorsEntry& current() { return tensors.back(); }
   bool fail_with(std::string text) {
     if (mistake.empty()) mistake = std::move(text);
     return false;
   }
   bool refuse(std::string_view why) {
-    return fail_with(fmt::format("tensor {} {}", in_quotes(current().entry.name), why));
+    return fail_with(fmt::format("tensor {} {}", in_quotes(current().name), why));
   }
   /// A value of a kind that has no business where it stands.
   bool refuse_value(std::string_view value) {
@@ -228,17 +234,8 @@ std::optional<std::uint64_t> header_length(std::span<const std::byte> file,
   return length;
 }
 
-/// Dtype and size of one declared tensor.
-void check_entry(HeaderSax::Declared& declared, FileProblems& problems) {
-  SafetensorsEntry& entry = declared.entry;
-  const auto dtype = dtype_from_name(declared.dtype_name);
-  if (!dtype) {
-    problems.add(ErrorCode::unsupported,
-                 fmt::format("tensor {} has the unknown dtype {}", in_quotes(entry.name),
-                             in_quotes(declared.dtype_name)));
-    return;
-  }
-  entry.dtype = *dtype;
+/// Size of one declared tensor.
+void check_entry(const SafetensorsEntry& entry, FileProblems& problems) {
   if (entry.begin > entry.end) {
     problems.add(ErrorCode::corrupt, fmt::format("tensor {} has reversed data_offsets [{}, {}]",
                                                  in_quotes(entry.name), entry.begin, entry.end));
@@ -313,6 +310,12 @@ std::optional<SafetensorsHeader> read_safetensors_header(std::span<const std::by
   if (!length) return std::nullopt;
   const std::string_view text = without_padding(
       {reinterpret_cast<const char*>(file.data()) + 8, static_cast<std::size_t>(*length)});
+  if (text.size() > kMostJsonBytes) {
+    problems.add(ErrorCode::corrupt,
+                 fmt::format("the header holds {} bytes of JSON before its padding, more than {}",
+                             text.size(), kMostJsonBytes));
+    return std::nullopt;
+  }
   if (const std::string problem = beyond_bounds(text, kHeaderBounds); !problem.empty()) {
     problems.add(ErrorCode::corrupt, "the header " + problem);
     return std::nullopt;
@@ -324,10 +327,19 @@ std::optional<SafetensorsHeader> read_safetensors_header(std::span<const std::by
   }
   SafetensorsHeader header;
   header.data_start = 8 + *length;
-  header.entries.reserve(sax.tensors.size());
-  for (HeaderSax::Declared& declared : sax.tensors) {
-    check_entry(declared, problems);
-    header.entries.push_back(std::move(declared.entry));
+  header.entries = std::move(sax.tensors);
+  std::size_t unknown = 0;
+  for (std::size_t i = 0; i < header.entries.size(); ++i) {
+    if (unknown == sax.unknown_dtypes.size() || sax.unknown_dtypes[unknown] != i) {
+      check_entry(header.entries[i], problems);
+      continue;
+    }
+    const bool named = unknown < sax.unknown_dtype_names.size();
+    problems.add(
+        ErrorCode::unsupported,
+        fmt::format("tensor {} has the unknown dtype {}", in_quotes(header.entries[i].name),
+                    named ? in_quotes(sax.unknown_dtype_names[unknown]) : "(not kept)"));
+    ++unknown;
   }
   std::unordered_set<std::string_view> names;
   for (const SafetensorsEntry& entry : header.entries) {

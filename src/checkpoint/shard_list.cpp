@@ -90,29 +90,31 @@ std::optional<ShardIndex> read_index(const fs::path& file, Problems& problems) {
 
 std::optional<ShardIndex> parse_shard_index(std::string_view text, std::string_view origin,
                                             Problems& problems) {
+  constexpr std::string_view kRemedy =
+      "; fetch the index again, or remove it: the shards are found without it";
   // The largest known has 10 MB; parsing takes some ten times the bytes.
   constexpr std::size_t kMostBytes = std::size_t{64} << 20;
   if (text.size() > kMostBytes) {
-    problems.add(ErrorCode::corrupt, fmt::format("{} has {} bytes; at most {} are supported",
-                                                 origin, text.size(), kMostBytes));
+    problems.add(ErrorCode::corrupt, fmt::format("{} has {} bytes; at most {} are supported{}",
+                                                 origin, text.size(), kMostBytes, kRemedy));
     return std::nullopt;
   }
   const Result<json> parsed = parse_strict_json(text, origin);
   if (!parsed) {
-    problems.add(parsed.error());
+    problems.add(parsed.error().code, parsed.error().message + std::string(kRemedy));
     return std::nullopt;
   }
   const auto map = parsed->is_object() ? parsed->find("weight_map") : parsed->end();
   if (!parsed->is_object() || map == parsed->end() || !map->is_object()) {
-    problems.add(ErrorCode::corrupt, fmt::format("{} has no object weight_map", origin));
+    problems.add(ErrorCode::corrupt, fmt::format("{} has no object weight_map{}", origin, kRemedy));
     return std::nullopt;
   }
   ShardIndex index;
   std::set<std::string> bad_names;
   for (const auto& [tensor, shard] : map->items()) {
     if (!shard.is_string()) {
-      problems.add(ErrorCode::corrupt, fmt::format("{}: the shard of tensor {} is not text", origin,
-                                                   in_quotes(tensor)));
+      problems.add(ErrorCode::corrupt, fmt::format("{}: the shard of tensor {} is not text{}",
+                                                   origin, in_quotes(tensor), kRemedy));
       return std::nullopt;
     }
     const auto& name = shard.get_ref<const std::string&>();

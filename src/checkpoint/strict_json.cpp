@@ -29,13 +29,14 @@ bool is_blank(char c) {
   return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
-/// One past the string that starts at `at`; the end of the text if nothing closes it.
-std::size_t end_of_string(std::string_view text, std::size_t at) {
-  for (++at; at < text.size(); ++at) {
+/// One past the string that starts at `at`; no further than `most` bytes, or the end of the text.
+std::size_t end_of_string(std::string_view text, std::size_t at, std::size_t most) {
+  const std::size_t last = text.size() - at > most ? at + most : text.size();
+  for (++at; at < last; ++at) {
     if (text[at] == '"') return at + 1;
     if (text[at] == '\\') ++at;
   }
-  return text.size();
+  return last;
 }
 
 }  // namespace
@@ -57,23 +58,25 @@ std::string beyond_bounds(std::string_view text, const JsonBounds& bounds) {
       at = end;
       continue;
     }
+    // One byte beyond the bound is enough: what follows need not be read.
+    const std::size_t most = bounds.token_bytes + 1;
     if (c == '"') {
-      end = end_of_string(text, at);
+      end = end_of_string(text, at, most);
     } else if (is_blank(c)) {
-      while (end < text.size() && is_blank(text[end]))
+      while (end < text.size() && end - at < most && is_blank(text[end]))
         ++end;
     } else if (c != '{' && c != '[') {
-      while (end < text.size() && !is_blank(text[end]) &&
+      while (end < text.size() && end - at < most && !is_blank(text[end]) &&
              std::string_view("{}[],:\"").find(text[end]) == std::string_view::npos) {
         ++end;
       }
     }
     if (end - at > bounds.token_bytes) {
-      return fmt::format("holds {} of {} bytes at byte {}; at most {} are supported",
+      return fmt::format("holds {} of more than {} bytes at byte {}",
                          c == '"'      ? "a text"
                          : is_blank(c) ? "a run of blanks"
                                        : "a number",
-                         end - at, at, bounds.token_bytes);
+                         bounds.token_bytes, at);
     }
     if (!is_blank(c) && ++tokens > bounds.tokens) {
       return fmt::format("holds more than {} values", bounds.tokens);

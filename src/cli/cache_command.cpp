@@ -10,6 +10,7 @@
 #include "runtime/base/log.hpp"
 #include "runtime/jit/arch.hpp"
 #include "runtime/jit/bundle.hpp"
+#include "src/cli/cache_tuning.hpp"
 
 namespace ingot {
 namespace {
@@ -28,7 +29,7 @@ std::string params_text(const jit::Manifest& manifest) {
   return text;
 }
 
-/// The folder that is written.
+/// The folders that are written.
 jit::CubinCache first_layer(const CacheOptions& options) {
   auto layers = kernel_layers(options.cache);
   if (layers.empty()) {
@@ -39,9 +40,14 @@ jit::CubinCache first_layer(const CacheOptions& options) {
   return std::move(layers.front());
 }
 
+TuningCache first_tuning_layer(const CacheOptions& options) {
+  return TuningCache(first_layer(options).directory().parent_path() / "tuning");
+}
+
 Json entry_json(const jit::CacheEntry& entry, const jit::CubinCache::File& file) {
   const jit::Manifest& manifest = entry.manifest;
   Json line;
+  line["kind"] = "kernel";
   line["family"] = manifest.family;
   line["arch"] = manifest.arch;
   line["params"] = Json::object();
@@ -93,9 +99,11 @@ int list(const CacheOptions& options, std::FILE* out) {
       }
     }
   }
+  const TuningList tunings = list_tunings(options, out);
   if (!options.json) {
-    fmt::print(out, "{} kernels, {} barred, {} damaged, {:.1f} MiB\n", kernels, bars, damaged,
-               static_cast<double>(bytes) / (1 << 20));
+    fmt::print(out, "{} kernels, {} barred, {} tuning choices, {} damaged, {:.1f} MiB\n", kernels,
+               bars, tunings.records, damaged + tunings.damaged,
+               static_cast<double>(bytes + tunings.bytes) / (1 << 20));
   }
   return 0;
 }
@@ -110,6 +118,16 @@ int verify(const CacheOptions& options, std::FILE* out) {
       } else {
         damaged.push_back(entry.error().message);
         if (!options.json) fmt::print(out, "{}\n", entry.error().message);
+      }
+    }
+  }
+  for (const auto& layer : tuning_layers(options.cache)) {
+    for (const CacheFile& file : layer.files()) {
+      if (const auto record = TuningCache::read(file.path)) {
+        ++good;
+      } else {
+        damaged.push_back(record.error().message);
+        if (!options.json) fmt::print(out, "{}\n", record.error().message);
       }
     }
   }
@@ -160,7 +178,9 @@ int explain(const CacheOptions& options, std::FILE* out) {
   const auto store = value_or_throw(open_kernel_store(options.cache, 1));
   const jit::KernelRequest request{.variant = variant_of(options),
                                    .arch = value_or_throw(jit::parse_arch(options.archs.front()))};
-  const auto lines = value_or_throw(store->explain(request));
+  auto lines = value_or_throw(store->explain(request));
+  for (std::string& line : explain_tunings(options, *store, request))
+    lines.push_back(std::move(line));
   if (options.json) {
     fmt::print(out, "{}\n",
                Json{{"kernel", jit::describe(request.variant)},
@@ -177,8 +197,17 @@ int explain(const CacheOptions& options, std::FILE* out) {
 }
 
 int collect(const CacheOptions& options, std::FILE* out) {
-  const auto result = first_layer(options).collect(
+  // Records are small, and each took seconds of a card: they go last.
+  const auto records = first_tuning_layer(options).collect(
       {.most_bytes = options.most_bytes, .most_age = options.most_age});
+  auto result = first_layer(options).collect(
+      {.most_bytes = options.most_bytes - records.kept_bytes, .most_age = options.most_age});
+  result.removed += records.removed;
+  result.removed_bytes += records.removed_bytes;
+  result.damaged += records.damaged;
+  result.temporaries += records.temporaries;
+  result.kept += records.kept;
+  result.kept_bytes += records.kept_bytes;
   if (options.json) {
     fmt::print(out, "{}\n",
                Json{{"removed", result.removed},
@@ -200,20 +229,24 @@ int collect(const CacheOptions& options, std::FILE* out) {
 }
 
 int export_to(const CacheOptions& options, std::FILE* out) {
-  const auto result =
-      value_or_throw(jit::export_bundle(kernel_layers(options.cache), options.archs, options.file));
-  if (result.damaged > 0) log::warn("{} damaged entries were left out", result.damaged);
+  TuningExport tunings = export_tunings(options);
+  const auto result = value_or_throw(jit::export_bundle(kernel_layers(options.cache), options.archs,
+                                                        options.file, std::move(tunings.files)));
+  const int damaged = result.damaged + tunings.damaged;
+  if (damaged > 0) log::warn("{} damaged entries were left out", damaged);
   if (options.json) {
     fmt::print(out, "{}\n",
                Json{{"kernels", result.kernels},
                     {"barred", result.bars},
-                    {"damaged", result.damaged},
+                    {"tuning", result.files},
+                    {"damaged", damaged},
                     {"bytes", result.bundle_bytes},
                     {"file", options.file.string()}}
                    .dump());
   } else {
-    fmt::print(out, "exported {} kernels and {} barred variants to {} ({:.1f} MiB)\n",
-               result.kernels, result.bars, options.file.string(),
+    fmt::print(out,
+               "exported {} kernels, {} barred variants and {} tuning choices to {} ({:.1f} MiB)\n",
+               result.kernels, result.bars, result.files, options.file.string(),
                static_cast<double>(result.bundle_bytes) / (1 << 20));
   }
   return 0;
@@ -221,12 +254,22 @@ int export_to(const CacheOptions& options, std::FILE* out) {
 
 int import_from(const CacheOptions& options, std::FILE* out) {
   const jit::CubinCache cache = first_layer(options);
-  const auto result = value_or_throw(jit::import_bundle(options.file, cache));
+  const jit::Bundle bundle = value_or_throw(jit::read_bundle(options.file));
+  // All of the bundle is checked before anything of it is published.
+  const auto records = tunings_of(bundle, options.file);
+  auto result = value_or_throw(jit::import_kernels(bundle, cache));
+  const jit::ImportResult tunings = import_tunings(records, first_tuning_layer(options));
   if (options.json) {
-    fmt::print(out, "{}\n", Json{{"added", result.added}, {"known", result.known}}.dump());
+    fmt::print(out, "{}\n",
+               Json{{"added", result.added},
+                    {"known", result.known},
+                    {"tuning_added", tunings.added},
+                    {"tuning_known", tunings.known}}
+                   .dump());
   } else {
-    fmt::print(out, "imported {} entries into {}; {} were there\n", result.added,
-               cache.directory().string(), result.known);
+    fmt::print(out, "imported {} entries and {} tuning choices into {}; {} and {} were there\n",
+               result.added, tunings.added, cache.directory().parent_path().string(), result.known,
+               tunings.known);
   }
   return 0;
 }

@@ -25,7 +25,8 @@ struct CacheOptions {
   bool json = false;
 };
 
-/// `ingot cache list|verify|explain|gc|export|import`: looks after the kernel cache. Results go to
+/// `ingot cache list|verify|explain|gc|export|import`: looks after the kernel cache and the
+/// tuning records. Results go to
 /// `out`. Returns the exit status: 0, or 1 where verify found damage.
 /// Throws EngineError for bad input.
 int run_cache(const CacheOptions& options, std::FILE* out);

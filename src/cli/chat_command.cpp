@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <random>
+#include <utility>
 
 #include "runtime/base/log.hpp"
 #include "src/batch/line_reader.hpp"
@@ -14,11 +15,11 @@
 #include "src/cli/model_loader.hpp"
 #include "src/cli/read_text_file.hpp"
 #include "src/cli/terminal_text.hpp"
+#include "src/text/prompt_length.hpp"
 
 namespace ingot {
 namespace {
 
-constexpr std::size_t kMaxConversationBytes = std::size_t{64} << 20;
 constexpr std::string_view kDim = "\x1b[2m";
 constexpr std::string_view kPlain = "\x1b[0m";
 constexpr std::string_view kPromptMark = ">>> ";
@@ -111,9 +112,9 @@ class Chat {
   enum class Next { go_on, leave };
 
   static ChatSessionOptions session_options(const ChatOptions& options, const LoadedModel& model);
-  Next handle(const InputLine& line);
+  Next handle(InputLine line);
   bool command(std::string_view line, Next& next);
-  void answer(const std::optional<std::string>& question);
+  void answer(std::optional<std::string> question);
   void print_stats(const TurnStats& stats) const;
   int read_lines();
 
@@ -152,12 +153,12 @@ void Chat::print_stats(const TurnStats& stats) const {
       generated > 1 && decode_s > 0 ? static_cast<double>(generated - 1) / decode_s : 0.0);
 }
 
-void Chat::answer(const std::optional<std::string>& question) {
+void Chat::answer(std::optional<std::string> question) {
   AnswerPrinter printer(terminal_,
                         !options_.environment.no_color && !options_.environment.dumb_terminal);
   const auto on_delta = [&](const OutputDelta& delta) { printer.show(delta); };
   const auto should_stop = [&] { return interrupt_.requested() != 0; };
-  const auto stats = question ? session_.ask(*question, on_delta, should_stop)
+  const auto stats = question ? session_.ask(std::move(*question), on_delta, should_stop)
                               : session_.answer(on_delta, should_stop);
   if (!stats) {
     log::error("{}", stats.error().message);
@@ -185,7 +186,7 @@ bool Chat::command(std::string_view line, Next& next) {
   return true;
 }
 
-Chat::Next Chat::handle(const InputLine& line) {
+Chat::Next Chat::handle(InputLine line) {
   if (line.too_long) {
     log::error("line {} is longer than {} MiB and was not read", line.number, kMaxLineBytes >> 20);
     status_ = 2;
@@ -202,20 +203,21 @@ Chat::Next Chat::handle(const InputLine& line) {
   // Bytes that are not UTF-8 become U+FFFD here, so that the conversation is text from now on.
   Utf8Stream characters;
   std::string text = characters.push(line.text);
+  line.text = {};
   text += characters.finish();
   answer(std::move(text));
   return Next::go_on;
 }
 
 int Chat::read_lines() {
-  LineReader input(STDIN_FILENO, "standard input");
+  LineReader input(STDIN_FILENO, "standard input", kMaxLineBytes, interrupt_.wake_fd());
   bool leaving = false;  // Ctrl-C at an empty prompt: once more leaves
   while (true) {
     if (interactive_) write_out(kPromptMark);
-    const auto line = value_or_throw(input.next());
+    auto line = value_or_throw(input.next());
     if (line) {
       leaving = false;
-      if (handle(*line) == Next::leave) return status_;
+      if (handle(std::move(*line)) == Next::leave) return status_;
     } else if (!input.interrupted()) {
       if (interactive_) write_out("\n");
       return status_;
@@ -247,34 +249,42 @@ int Chat::run() {
   return read_lines();
 }
 
-/// The messages of --conversation, which make sense to the model.
-std::vector<ChatMessage> read_conversation(const ChatOptions& options, EffortTable efforts) {
-  const std::filesystem::path& file = options.conversation;
-  const std::string json = value_or_throw(read_text_file(file, kMaxConversationBytes));
-  auto messages = value_or_throw(parse_chat_messages(json, file.string()));
+std::vector<ChatMessage> read_conversation(const std::filesystem::path& file) {
+  const std::string json = value_or_throw(read_text_file(file, kMaxMessagesBytes));
+  return value_or_throw(parse_chat_messages(json, file.string()));
+}
+
+/// Whether a conversation makes sense to the model and leaves room for an answer.
+Result<void> check_conversation_fits(const ChatOptions& options, const OpenedModel& model,
+                                     const std::vector<ChatMessage>& messages) {
   ChatEncodingOptions encoding;
-  encoding.efforts = efforts;
+  encoding.thinking = thinking_from_name(options.settings.thinking);
+  encoding.efforts = model.efforts;
+  encoding.keep_thinking = options.settings.keep_thinking;
   encoding.generation_prompt = false;
-  if (auto rendered = render_chat(messages, encoding); !rendered) {
-    Error error = rendered.error();
-    error.message = fmt::format("reading {}: {}", file.string(), error.message);
-    throw EngineError(std::move(error));
-  }
-  return messages;
+  const auto rendered = render_chat(messages, encoding);
+  if (!rendered) return Unexpected(rendered.error());
+  auto fits = check_text_fits(*model.tokenizer, rendered->bytes(), model.max_context);
+  if (!fits) return fits;
+  return check_prompt_fits(encode_prompt(*model.tokenizer, *rendered).size(), model.max_context);
 }
 
 }  // namespace
 
 int run_chat(const ChatOptions& options) {
   ignore_closed_pipes();
-  if (!options.conversation.empty()) {
-    value_or_throw(check_text_file(options.conversation, kMaxConversationBytes));
-  }
+  std::vector<ChatMessage> messages;
+  if (!options.conversation.empty()) messages = read_conversation(options.conversation);
   OpenedModel opened = value_or_throw(open_model(options.settings, WithTokenizer::yes));
   value_or_throw(check_sampling(options.settings, opened.config()));
   value_or_throw(check_effort(thinking_from_name(options.settings.thinking), opened.efforts));
-  std::vector<ChatMessage> messages;
-  if (!options.conversation.empty()) messages = read_conversation(options, opened.efforts);
+  if (!messages.empty()) {
+    if (auto fits = check_conversation_fits(options, opened, messages); !fits) {
+      Error error = fits.error();
+      error.message = fmt::format("reading {}: {}", options.conversation.string(), error.message);
+      throw EngineError(std::move(error));
+    }
+  }
   LoadedModel model = value_or_throw(load_weights(std::move(opened), options.settings));
   try {
     Chat chat(options, model);

@@ -102,13 +102,12 @@ BatchOptions batch_options(const GenerateOptions& options, const LoadedModel& mo
 }
 
 int run_job(const GenerateOptions& options, BatchFormat format, const InputFile& input,
-            OutputFile& output, LoadedModel& model) {
+            OutputFile& output, LoadedModel& model, const InterruptGuard& interrupt) {
   Scheduler scheduler(*model.engine, *model.tokenizer, scheduler_options(options.settings));
   BatchJob job(scheduler, *model.tokenizer, batch_options(options, model, format));
-  LineReader lines(input.fd(), options.input.string());
+  LineReader lines(input.fd(), options.input.string(), kMaxLineBytes, interrupt.wake_fd());
   Progress progress(Progress::standard_error());
   const Rates rates;
-  const InterruptGuard interrupt;
 
   BatchJob::Hooks hooks;
   hooks.write = [&](std::string_view text) { return output.append(text); };
@@ -155,10 +154,12 @@ int run_generate(const GenerateOptions& options) {
   value_or_throw(check_sampling(options.settings, opened.config()));
   value_or_throw(check_effort(thinking_from_name(options.settings.thinking), opened.efforts));
   LoadedModel model = value_or_throw(load_weights(std::move(opened), options.settings));
-  // Only now: what ends the program while it loads leaves nothing behind.
+  // Only now: what ends the program while it loads leaves nothing behind, and what comes from here
+  // on is a request.
+  const InterruptGuard interrupt;
   OutputFile output =
       value_or_throw(OutputFile::create(options.output, options.input, options.force));
-  return run_job(options, format, input, output, model);
+  return run_job(options, format, input, output, model, interrupt);
 }
 
 }  // namespace ingot

@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "runtime/base/log.hpp"
 #include "src/checkpoint/safetensors.hpp"
@@ -149,7 +151,7 @@ int run_inspect(const InspectOptions& options, std::FILE* out) {
       fmt::print(out, "{}  {}\n", digests[i], checkpoint.tensors()[i].name);
     }
   }
-  std::fflush(out);
+  if (std::fflush(out) != 0) throw std::system_error(errno, std::generic_category());
   if (report.problems.empty()) return 0;
   const Error error =
       report.problems.to_error(fmt::format("inspecting {}", options.model.string()));

@@ -1,24 +1,35 @@
 #include "src/cli/interrupt.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <csignal>
+#include <cstring>
+
+#include "runtime/base/error.hpp"
 
 namespace ingot {
 namespace {
 
 // A signal handler can reach nothing but a global.
 volatile std::sig_atomic_t pending_signal = 0;
+volatile std::sig_atomic_t wake_write = -1;
 
 struct sigaction previous_int, previous_term, previous_hup;
 
 void remember(int signal) {
+  const int error = errno;
   pending_signal = signal;
+  (void)!::write(wake_write, "", 1);
+  errno = error;
 }
 
 void listen() {
   struct sigaction action {};
   action.sa_handler = remember;
   sigemptyset(&action.sa_mask);
-  // No SA_RESTART: a read of the terminal returns. SA_RESETHAND: the second signal is the end.
+  // SA_RESETHAND: the second signal is the end.
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
@@ -30,6 +41,11 @@ void listen() {
 
 InterruptGuard::InterruptGuard() {
   pending_signal = 0;
+  if (::pipe2(wake_, O_CLOEXEC | O_NONBLOCK) != 0) {
+    throw EngineError(ErrorCode::io,
+                      std::string("preparing for signals: pipe: ") + std::strerror(errno));
+  }
+  wake_write = wake_[1];
   sigaction(SIGINT, nullptr, &previous_int);
   sigaction(SIGTERM, nullptr, &previous_term);
   sigaction(SIGHUP, nullptr, &previous_hup);
@@ -40,6 +56,9 @@ InterruptGuard::~InterruptGuard() {
   sigaction(SIGINT, &previous_int, nullptr);
   sigaction(SIGTERM, &previous_term, nullptr);
   sigaction(SIGHUP, &previous_hup, nullptr);
+  wake_write = -1;
+  ::close(wake_[0]);
+  ::close(wake_[1]);
 }
 
 int InterruptGuard::requested() const {
@@ -48,6 +67,9 @@ int InterruptGuard::requested() const {
 
 void InterruptGuard::reset() {
   pending_signal = 0;
+  char bytes[64];
+  while (::read(wake_[0], bytes, sizeof(bytes)) > 0) {
+  }
   listen();
 }
 

@@ -15,8 +15,14 @@ class InterruptGuard {
 
   /// The signal that came, or 0.
   int requested() const;
+  /// Readable once a signal came: who waits for input waits for this beside it. A flag alone could
+  /// be set just before the wait begins.
+  int wake_fd() const { return wake_[0]; }
   /// Forgets it, and listens for a first one again.
   void reset();
+
+ private:
+  int wake_[2];  ///< a pipe
 };
 
 /// The exit status of a program that a signal ended: 128 + number, as shells have it.

@@ -12,6 +12,20 @@ std::vector<jit::CubinCache> kernel_layers(const KernelCacheOptions& options) {
   return layers;
 }
 
+std::vector<TuningCache> tuning_layers(const KernelCacheOptions& options) {
+  std::vector<TuningCache> layers;
+  for (const auto& directory : options.cache_dirs)
+    layers.emplace_back(directory / "tuning");
+  return layers;
+}
+
+std::unique_ptr<TuningStore> open_tuning_store(const KernelCacheOptions& options) {
+  std::vector<std::filesystem::path> directories;
+  for (const auto& layer : tuning_layers(options))
+    directories.push_back(layer.directory());
+  return std::make_unique<TuningStore>(directories, options.frozen || !find_nvrtc(options));
+}
+
 Result<jit::NvrtcFiles> find_nvrtc(const KernelCacheOptions& options) {
   std::vector<std::filesystem::path> directories = options.library_dirs;
   for (auto& usual : usual_library_directories())

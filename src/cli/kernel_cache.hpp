@@ -10,12 +10,14 @@
 #include "runtime/jit/cubin_cache.hpp"
 #include "runtime/jit/kernel_store.hpp"
 #include "runtime/jit/nvrtc_api.hpp"
+#include "tuner/tuning_store.hpp"
 
 namespace ingot {
 
 /// What the commands need to know to open the kernel cache.
 struct KernelCacheOptions {
-  /// Cache folders in order of look-up; the first is written. Kernels lie in "kernels" of each.
+  /// Cache folders in order of look-up; the first is written. Kernels lie in "kernels" of each,
+  /// tuning records in "tuning".
   std::vector<std::filesystem::path> cache_dirs;
   /// Folders for NVIDIA's libraries, before the usual ones.
   std::vector<std::filesystem::path> library_dirs;
@@ -26,6 +28,12 @@ struct KernelCacheOptions {
 
 /// The kernel folders of the options.
 std::vector<jit::CubinCache> kernel_layers(const KernelCacheOptions& options);
+
+/// The tuning folders of the options.
+std::vector<TuningCache> tuning_layers(const KernelCacheOptions& options);
+
+/// The tuning records. With --frozen, and where there is no NVRTC, another compiler's serve too.
+std::unique_ptr<TuningStore> open_tuning_store(const KernelCacheOptions& options);
 
 /// NVRTC as the program looks for it. Error: not_found.
 [[nodiscard]] Result<jit::NvrtcFiles> find_nvrtc(const KernelCacheOptions& options);

@@ -107,11 +107,21 @@ CLI::App* add_prewarm(CLI::App& app, PrewarmFlags& flags) {
       ->add_option("--template-dir", flags.template_dir,
                    "kernel templates to use instead of those built in")
       ->type_name("DIR");
+  prewarm
+      ->add_option("--pin", flags.pins,
+                   "force a parameter, and its family, wherever the value is legal; repeatable")
+      ->type_name("FAMILY.PARAM=VALUE")
+      ->allow_extra_args(false);
+  prewarm->add_option("--disable", flags.disabled, "leave a kernel family out; repeatable")
+      ->type_name("FAMILY")
+      ->allow_extra_args(false);
   prewarm->add_flag("--json", flags.json, "print JSON lines");
   prewarm->footer(
       "Examples:\n"
       "  ingot prewarm --model DIR\n"
       "  ingot prewarm --config config.json --arch sm_90a,sm_120a --jobs 8\n"
+      "Without tuning records kernels are compiled with their defaults; `ingot cache import` of a "
+      "bundle\nbrings the choices that were made on another machine.\n"
       "Exit status: 0 every kernel is in the cache, 1 some failed to compile, 2 wrong usage.");
   return prewarm;
 }
@@ -143,6 +153,8 @@ Result<PrewarmOptions> prewarm_options(const PrewarmFlags& flags, const Settings
   }
   options.all_candidates = flags.all_candidates;
   options.dry_run = flags.dry_run;
+  options.pins = flags.pins;
+  options.disabled = flags.disabled;
   options.json = flags.json;
   return options;
 }

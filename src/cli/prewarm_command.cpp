@@ -13,65 +13,13 @@
 #include <thread>
 
 #include "runtime/base/log.hpp"
-#include "runtime/base/shared_library.hpp"
-#include "runtime/cuda/context.hpp"
-#include "runtime/jit/arch.hpp"
+#include "src/cli/prewarm_plan.hpp"
 #include "src/cli/progress.hpp"
-#include "src/plan/kernel_requests.hpp"
 
 namespace ingot {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-/// The architectures asked for, or those of the cards here; each once.
-std::vector<std::string> archs_of(const PrewarmOptions& options) {
-  std::set<std::string> archs;
-  for (const std::string& name : options.archs)
-    archs.insert(value_or_throw(jit::parse_arch(name)));
-  if (!archs.empty()) return {archs.begin(), archs.end()};
-  std::vector<std::filesystem::path> directories = options.cache.library_dirs;
-  for (auto& usual : usual_library_directories())
-    directories.push_back(std::move(usual));
-  const auto driver = cu::DriverApi::open(directories);
-  if (!driver) {
-    throw EngineError(ErrorCode::invalid_argument,
-                      fmt::format("which architecture to compile for is not known: name it with "
-                                  "--arch sm_NN (this machine shows no card: {})",
-                                  driver.error().message));
-  }
-  for (const cu::DeviceInfo& device : cu::list_devices(**driver)) {
-    archs.insert(value_or_throw(jit::arch_of(device.compute_major, device.compute_minor)));
-  }
-  return {archs.begin(), archs.end()};
-}
-
-std::vector<jit::KernelRequest> requests_of(const PrewarmOptions& options,
-                                            const std::vector<std::string>& archs) {
-  const ModelConfig config = value_or_throw(read_model_config(options.config_json));
-  const PlanScope scope{.tp_size = options.tp_size,
-                        .batch_buckets = options.batch_buckets,
-                        .context_buckets = options.context_buckets};
-  std::vector<jit::KernelRequest> requests;
-  std::set<std::string> seen;  // the defaults of several problems are often one kernel
-  const auto add = [&](const jit::Variant& variant, const std::string& arch, bool is_default) {
-    if (!seen.insert(arch + " " + jit::describe(variant)).second) return;
-    requests.push_back({.variant = variant, .arch = arch, .allow_spills = is_default});
-  };
-  for (const std::string& arch : archs) {
-    const auto limits = value_or_throw(cu::limits_of_arch(arch));
-    const auto sets = value_or_throw(kernel_requests(config, scope, limits));
-    for (const auto& set : sets) {
-      if (!set.candidates.empty()) add(set.candidates.front(), arch, true);
-    }
-    if (!options.all_candidates) continue;
-    for (const auto& set : sets) {
-      for (const auto& variant : set.candidates)
-        add(variant, arch, false);
-    }
-  }
-  return requests;
-}
 
 std::string title(const jit::KernelRequest& request) {
   return fmt::format("{} {}", request.arch, jit::describe(request.variant));
@@ -209,11 +157,30 @@ Average average_of(const std::vector<jit::CubinCache>& layers) {
   return average;
 }
 
-int print_dry_run(const PrewarmOptions& options, std::size_t all, std::size_t missing,
+nlohmann::ordered_json coverage_json(const PrewarmPlan& plan) {
+  nlohmann::ordered_json cards = nlohmann::ordered_json::array();
+  for (const TuningCoverage& card : plan.coverage) {
+    cards.push_back({{"device", card.device.name},
+                     {"arch", card.device.arch},
+                     {"kernels_with_choice", card.with_choice},
+                     {"tuned", card.tuned}});
+  }
+  return cards;
+}
+
+void print_coverage(const PrewarmPlan& plan, std::FILE* out) {
+  for (const TuningCoverage& card : plan.coverage) {
+    fmt::print(out, "{}: tuning choices for {} of {} kernels, defaults for the others\n",
+               card.device.name, card.tuned, card.with_choice);
+  }
+}
+
+int print_dry_run(const PrewarmOptions& options, const PrewarmPlan& plan, std::size_t missing,
                   std::FILE* out) {
   const Average average = average_of(kernel_layers(options.cache));
   const double seconds = average.seconds * static_cast<double>(missing) / options.jobs;
   const double bytes = average.bytes * static_cast<double>(missing);
+  const std::size_t all = plan.kernels.size();
   if (options.json) {
     nlohmann::ordered_json line;
     line["kernels"] = all;
@@ -222,8 +189,11 @@ int print_dry_run(const PrewarmOptions& options, std::size_t all, std::size_t mi
         average.count > 0 ? nlohmann::ordered_json(seconds) : nlohmann::ordered_json(nullptr);
     line["estimated_bytes"] =
         average.count > 0 ? nlohmann::ordered_json(bytes) : nlohmann::ordered_json(nullptr);
+    line["tuning"] = coverage_json(plan);
     fmt::print(out, "{}\n", line.dump());
-  } else if (average.count > 0 || missing == 0) {
+    return 0;
+  }
+  if (average.count > 0 || missing == 0) {
     fmt::print(out, "would compile {} of {} kernels: about {} with --jobs {}, {:.1f} MiB\n",
                missing, all, duration_text(seconds), options.jobs, bytes / (1 << 20));
   } else {
@@ -232,6 +202,7 @@ int print_dry_run(const PrewarmOptions& options, std::size_t all, std::size_t mi
                "compiled\n",
                missing, all);
   }
+  print_coverage(plan, out);
   return 0;
 }
 
@@ -239,13 +210,14 @@ int print_dry_run(const PrewarmOptions& options, std::size_t all, std::size_t mi
 
 int run_prewarm(const PrewarmOptions& options, std::FILE* out) {
   const auto start = Clock::now();
-  const std::vector<std::string> archs = archs_of(options);
-  const std::vector<jit::KernelRequest> requests = requests_of(options, archs);
+  const auto store = value_or_throw(open_kernel_store(options.cache, options.jobs));
+  const auto records = open_tuning_store(options.cache);
+  const PrewarmPlan plan = plan_prewarm(options, *store, *records);
+  const std::vector<jit::KernelRequest>& requests = plan.kernels;
   if (requests.empty()) {
     throw EngineError(ErrorCode::unsupported,
-                      fmt::format("no kernel family runs on {}", fmt::join(archs, ", ")));
+                      fmt::format("no kernel family runs on {}", fmt::join(plan.archs, ", ")));
   }
-  const auto store = value_or_throw(open_kernel_store(options.cache, options.jobs));
   std::vector<jit::KernelRequest> missing;
   int barred = 0;
   int barred_defaults = 0;
@@ -262,7 +234,7 @@ int run_prewarm(const PrewarmOptions& options, std::FILE* out) {
       }
     }
   }
-  if (options.dry_run) return print_dry_run(options, requests.size(), missing.size(), out);
+  if (options.dry_run) return print_dry_run(options, plan, missing.size(), out);
 
   Prewarm prewarm(options, *store, missing, out);
   if (!missing.empty()) prewarm.run();
@@ -275,7 +247,7 @@ int run_prewarm(const PrewarmOptions& options, std::FILE* out) {
   if (options.json) {
     nlohmann::ordered_json line;
     line["kernels"] = requests.size();
-    line["archs"] = archs;
+    line["archs"] = plan.archs;
     line["compiled"] = stats.compiled;
     line["found"] = stats.hits;
     line["barred"] = barred + prewarm.spilled();
@@ -283,16 +255,20 @@ int run_prewarm(const PrewarmOptions& options, std::FILE* out) {
     line["unsaved"] = stats.unsaved;
     line["seconds"] = seconds;
     line["cache"] = where;
+    line["tuning"] = coverage_json(plan);
     fmt::print(out, "{}\n", line.dump());
-  } else if (missing.empty() && failed == 0) {
+    return failed == 0 ? 0 : 1;
+  }
+  if (missing.empty() && failed == 0) {
     fmt::print(out, "nothing to compile: all {} kernels for {} are in {}\n", requests.size(),
-               fmt::join(archs, ", "), where);
+               fmt::join(plan.archs, ", "), where);
   } else {
     fmt::print(out,
                "{} kernels for {}: {} compiled, {} found, {} barred, {} failed, in {:.1f} s; {}\n",
-               requests.size(), fmt::join(archs, ", "), stats.compiled - failed, stats.hits,
+               requests.size(), fmt::join(plan.archs, ", "), stats.compiled - failed, stats.hits,
                barred + prewarm.spilled(), failed, seconds, where);
   }
+  print_coverage(plan, out);
   return failed == 0 ? 0 : 1;
 }
 

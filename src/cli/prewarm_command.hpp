@@ -17,13 +17,16 @@ struct PrewarmOptions {
   int tp_size = 1;
   std::vector<int> batch_buckets{1};
   std::vector<std::int64_t> context_buckets{4096};
-  int jobs = 1;                 ///< compiles at a time
-  bool all_candidates = false;  ///< everything that tuning could try, not the defaults alone
-  bool dry_run = false;         ///< say what would be compiled, how long and how big
+  int jobs = 1;                       ///< compiles at a time
+  bool all_candidates = false;        ///< everything that tuning could try, not the defaults alone
+  bool dry_run = false;               ///< say what would be compiled, how long and how big
+  std::vector<std::string> pins;      ///< FAMILY.PARAM=VALUE
+  std::vector<std::string> disabled;  ///< families
   bool json = false;
 };
 
-/// `ingot prewarm`: fills the kernel cache for a model. Needs no GPU where `archs` are given.
+/// `ingot prewarm`: fills the kernel cache for a model: the defaults, and the choices of the tuning
+/// records that are there. Needs no GPU where `archs` are given.
 /// A line for each kernel that it compiled and a summary go to `out`, progress and failures to
 /// standard error. Returns the exit status: 0 all kernels are there, 1 a kernel failed to compile.
 /// Throws EngineError for bad input.

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <new>
 #include <span>
+#include <system_error>
 
 #include "runtime/base/log.hpp"
 #include "runtime/jit/compile_worker.hpp"
@@ -73,6 +74,11 @@ int run_program(int argc, const char* const* argv) {
     return status;
   } catch (const EngineError& error) {
     return report(error.error());
+  } catch (const std::system_error& error) {
+    // A full disk behind standard output, or one that shows before the end.
+    if (std::ferror(stdout) == 0) return report({ErrorCode::io, error.what()});
+    return report(
+        {ErrorCode::io, fmt::format("writing to standard output: {}", error.code().message())});
   } catch (const std::bad_alloc&) {
     return report({ErrorCode::io, "out of memory: a smaller --context or --max-batch needs less"});
   } catch (const std::exception& error) {

@@ -59,8 +59,9 @@ Result<std::string> read_text_file(const std::filesystem::path& file, std::size_
   std::string text;
   char piece[1 << 16];
   while (in.read(piece, sizeof(piece)) || in.gcount() > 0) {
-    text.append(piece, static_cast<std::size_t>(in.gcount()));
-    if (text.size() > max_bytes) return too_long(shown, max_bytes);
+    const auto got = static_cast<std::size_t>(in.gcount());
+    if (text.size() + got > max_bytes) return too_long(shown, max_bytes);
+    text.append(piece, got);
   }
   if (!in.eof()) {
     return fail(ErrorCode::io, fmt::format("reading {}: it cannot be read", shown.string()));

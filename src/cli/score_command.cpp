@@ -13,11 +13,13 @@
 #include "src/cli/score_vectors.hpp"
 #include "src/sampler/log_softmax.hpp"
 #include "src/schedule/teacher_forcing.hpp"
+#include "src/text/prompt_length.hpp"
 
 namespace ingot {
 namespace {
 
-constexpr std::size_t kMaxTextBytes = std::size_t{1} << 30;
+// Several times the text of the longest context there is.
+constexpr std::size_t kMaxTextBytes = std::size_t{16} << 20;
 
 Result<std::vector<TokenId>> parse_token_list(std::string_view list) {
   std::vector<TokenId> tokens;
@@ -97,6 +99,9 @@ Result<std::vector<TokenId>> tokens_of_text(const OpenedModel& model, const Scor
     auto read = read_text_file(options.input, kMaxTextBytes);
     if (!read) return Unexpected(read.error());
     text = std::move(*read);
+  }
+  if (auto fits = check_text_fits(*model.tokenizer, text.size(), model.max_context); !fits) {
+    return Unexpected(fits.error());
   }
   std::vector<TokenId> tokens;
   if (options.bos) tokens.push_back(model.config().bos_token_id);

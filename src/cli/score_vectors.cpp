@@ -19,7 +19,7 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMaxFileBytes = std::size_t{64} << 20;
+constexpr std::size_t kMaxFileBytes = std::size_t{16} << 20;
 // The API writes -9999 for alternatives whose probability it does not give.
 constexpr double kLowestRealLogprob = -1000;
 

@@ -2,9 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cstring>
-
 #include "runtime/base/error.hpp"
 #include "runtime/base/log.hpp"
 #include "src/checkpoint/model_config.hpp"
@@ -18,7 +15,6 @@ namespace ingot {
 namespace {
 
 constexpr std::size_t kMaxInputBytes = std::size_t{1} << 30;
-constexpr std::size_t kMaxMessagesBytes = std::size_t{16} << 20;
 
 /// Which efforts the model beside the tokenizer has. A folder with a tokenizer alone will do.
 EffortTable effort_table(const std::filesystem::path& model) {
@@ -39,23 +35,27 @@ struct Encoded {
   std::vector<TokenId> ids;
 };
 
-std::string read_input(const TokensOptions& options) {
-  if (options.text) return *options.text;
-  if (!options.messages.empty()) {
-    return value_or_throw(read_text_file(options.messages, kMaxMessagesBytes));
+/// The text, or the prompt that the messages make: all that can be wrong with the input.
+Prompt read_input(const TokensOptions& options) {
+  if (options.messages.empty()) {
+    std::string text = options.text ? *options.text
+                                    : value_or_throw(read_text_file(options.input, kMaxInputBytes));
+    return {{{std::move(text), false}}};
   }
-  return value_or_throw(read_text_file(options.input, kMaxInputBytes));
-}
-
-Encoded encode_messages(const Tokenizer& tokenizer, const TokensOptions& options,
-                        const std::string& json) {
-  const std::vector<ChatMessage> messages =
-      value_or_throw(parse_chat_messages(json, options.messages.string()));
+  std::vector<ChatMessage> messages;
+  {
+    const std::string json = value_or_throw(read_text_file(options.messages, kMaxMessagesBytes));
+    messages = value_or_throw(parse_chat_messages(json, options.messages.string()));
+  }
   ChatEncodingOptions encoding;
   encoding.thinking = options.thinking;
   encoding.efforts = effort_table(options.model);
   encoding.keep_thinking = options.keep_thinking;
-  const Prompt prompt = value_or_throw(render_chat(messages, encoding));
+  return value_or_throw(render_chat(messages, encoding));
+}
+
+Encoded encode_messages(const Tokenizer& tokenizer, const TokensOptions& options,
+                        const Prompt& prompt) {
   return {prompt.text(), encode_prompt(tokenizer, prompt, options.allow_special)};
 }
 
@@ -114,18 +114,15 @@ void check_options(const TokensOptions& options) {
 int run_tokens(const TokensOptions& options, std::FILE* out) {
   check_options(options);
   // Before the tokenizer, which takes its time.
-  const std::string text = read_input(options);
+  const Prompt prompt = read_input(options);
   const Tokenizer tokenizer = value_or_throw(Tokenizer::load(options.model));
-  const Encoded encoded = options.messages.empty() ? encode_text(tokenizer, options, text)
-                                                   : encode_messages(tokenizer, options, text);
+  const Encoded encoded = options.messages.empty()
+                              ? encode_text(tokenizer, options, prompt.pieces.front().text)
+                              : encode_messages(tokenizer, options, prompt);
   if (options.json) {
     print_json(encoded, out);
   } else {
     print_table(tokenizer, encoded, out);
-  }
-  if (std::fflush(out) != 0) {
-    throw EngineError(ErrorCode::io,
-                      fmt::format("writing the token ids: {}", std::strerror(errno)));
   }
   return 0;
 }

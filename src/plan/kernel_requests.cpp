@@ -8,12 +8,16 @@
 
 #include "kernel_templates/act_quant.space.hpp"
 #include "kernel_templates/bf16_linear.space.hpp"
+#include "kernel_templates/compress_kv.space.hpp"
 #include "kernel_templates/embedding.space.hpp"
 #include "kernel_templates/fp8_linear.space.hpp"
 #include "kernel_templates/fp8_linear_sm90.space.hpp"
 #include "kernel_templates/grouped_linear.space.hpp"
 #include "kernel_templates/hc_post.space.hpp"
 #include "kernel_templates/hc_pre.space.hpp"
+#include "kernel_templates/indexer_scores.space.hpp"
+#include "kernel_templates/indexer_scores_sm90.space.hpp"
+#include "kernel_templates/indexer_topk.space.hpp"
 #include "kernel_templates/q_norm_rope.space.hpp"
 #include "kernel_templates/rms_norm.space.hpp"
 #include "kernel_templates/rope_kv_append.space.hpp"
@@ -27,26 +31,29 @@ namespace {
 /// Up to so many tokens the router multiplies its gate itself.
 constexpr int kMostGateTokens = 64;
 
-/// Collects variant sets, each once.
+/// Collects the uses of kernels.
 class Requests {
  public:
   explicit Requests(const cu::DeviceLimits& device) : device_(device) {}
 
-  template <class Family>
-  void add(const typename Family::Problem& problem) {
-    if (!Family::runs_on(device_)) return;
-    kernels::VariantSet set = kernels::variants_of<Family>(problem, device_);
-    const bool known = std::any_of(sets_.begin(), sets_.end(), [&](const auto& other) {
-      return other.candidates == set.candidates;
+  /// One use, which any of the families may serve.
+  template <class First, class... Others>
+  void add(const typename First::Problem& problem) {
+    std::vector<kernels::VariantSet> sets = kernels::competing<First, Others...>(problem, device_);
+    if (sets.empty()) return;
+    TuningRequest request = kernels::tuning_request_of(problem, sets);
+    const bool known = std::any_of(uses_.begin(), uses_.end(), [&](const KernelUse& other) {
+      return other.tuning.problem == request.problem &&
+             other.tuning.candidates == request.candidates;
     });
-    if (!known) sets_.push_back(std::move(set));
+    if (!known) uses_.push_back({std::move(request), std::move(sets)});
   }
 
-  std::vector<kernels::VariantSet> take() { return std::move(sets_); }
+  std::vector<KernelUse> take() { return std::move(uses_); }
 
  private:
   const cu::DeviceLimits& device_;
-  std::vector<kernels::VariantSet> sets_;
+  std::vector<KernelUse> uses_;
 };
 
 /// Block-scaled FP8 linears of one rank. Weights that read one input are one launch.
@@ -73,8 +80,7 @@ void add_fp8_linears(Requests& requests, const ModelConfig& config, const PlanSc
         if (x_bf16 && tokens > kMostBf16Tokens) continue;
         const kernels::Fp8LinearProblem problem{
             .rows = linear.rows, .cols = linear.cols, .tokens = tokens, .x_bf16 = x_bf16};
-        requests.add<kernels::Fp8Linear>(problem);
-        requests.add<kernels::Fp8LinearSm90>(problem);
+        requests.add<kernels::Fp8Linear, kernels::Fp8LinearSm90>(problem);
       }
       requests.add<kernels::ActQuant>({.tokens = tokens, .cols = linear.cols, .tiled = true});
     }
@@ -93,10 +99,10 @@ void add_bf16_linears(Requests& requests, const ModelConfig& config, const PlanS
     std::set<LayerKind> kinds;
     for (int layer = 0; layer < static_cast<int>(config.compress_ratios.size()); ++layer)
       kinds.insert(config.layer_kind(layer));
-    // A CSA row holds halves of two blocks; the indexer has keys and head weights of its own.
+    // A CSA row holds halves of two blocks; the indexer has keys and the weights of all its heads.
     if (kinds.contains(LayerKind::csa)) {
-      add({config.index_heads / tp, 2 * config.head_dim, 2 * config.head_dim,
-           2 * config.index_head_dim, 2 * config.index_head_dim});
+      add({config.index_heads, 2 * config.head_dim, 2 * config.head_dim, 2 * config.index_head_dim,
+           2 * config.index_head_dim});
     }
     if (kinds.contains(LayerKind::hca)) add({config.head_dim, config.head_dim});
     if (tokens > kMostGateTokens) add({config.num_experts});
@@ -142,6 +148,69 @@ void add_routers(Requests& requests, const ModelConfig& config, const PlanScope&
   }
 }
 
+/// The compressed-KV path: compressors of the layer kinds that the model has, and, for CSA, the
+/// indexer. All index heads on every rank: scores need no reduction, and all ranks select alike.
+void add_compressed_kv(Requests& requests, const ModelConfig& config, const PlanScope& scope) {
+  constexpr int kKeyPage = 64;  // index keys; the selected entries' pages are as long
+  const auto& ratios = config.compress_ratios;
+  const bool csa = std::find(ratios.begin(), ratios.end(), 4) != ratios.end();
+  const bool hca = std::find(ratios.begin(), ratios.end(), 128) != ratios.end();
+  for (const int sequences : scope.batch_buckets) {
+    if (hca) {
+      requests.add<kernels::CompressKv>({.sequences = sequences, .ratio = 128});
+    }
+    if (!csa) continue;
+    constexpr int kKeyBytes = kernels::INDEX_CODE_BYTES + kernels::INDEX_SCALE_BYTES;
+    requests.add<kernels::CompressKv>({.sequences = sequences});
+    requests.add<kernels::CompressKv>({.sequences = sequences,
+                                       .index_keys = true,
+                                       .page_entries = kKeyPage,
+                                       .page_bytes = kKeyPage * kKeyBytes,
+                                       .entry_stride = kernels::INDEX_CODE_BYTES,
+                                       .scales_beside = false});
+    const kernels::IndexerScoresProblem scores{.rows = sequences,
+                                               .heads = config.index_heads,
+                                               .page_entries = kKeyPage,
+                                               .page_bytes = kKeyPage * kKeyBytes};
+    if (kernels::IndexerScoresSm90::takes(scores)) {
+      requests.add<kernels::IndexerScores, kernels::IndexerScoresSm90>(scores);
+    } else {
+      requests.add<kernels::IndexerScores>(scores);
+    }
+    for (const std::int64_t context : scope.context_buckets) {
+      requests.add<kernels::IndexerTopk>(
+          {.rows = sequences,
+           .entries = static_cast<int>(std::max<std::int64_t>(context / 4, 1)),
+           .topk = config.index_topk,
+           .page_entries = kernels::KV_PAGE_ENTRIES});
+    }
+  }
+}
+
+/// The kernels of the compressed-KV path are written for these widths.
+Result<void> require_compressed_widths(const ModelConfig& config) {
+  const bool csa = std::find(config.compress_ratios.begin(), config.compress_ratios.end(), 4) !=
+                   config.compress_ratios.end();
+  if (config.head_dim != kernels::compress_kv_dims(false) ||
+      config.rope_dim != kernels::COMPRESS_ROPE_DIMS) {
+    return fail(ErrorCode::unsupported,
+                fmt::format("there are no GPU kernels for this model: KV entries of {} dimensions, "
+                            "{} of them rope, instead of {} and {}",
+                            config.head_dim, config.rope_dim, kernels::compress_kv_dims(false),
+                            kernels::COMPRESS_ROPE_DIMS));
+  }
+  if (csa && (config.index_head_dim != kernels::INDEX_DIMS || config.index_heads % 8 != 0 ||
+              config.index_topk % 4 != 0)) {
+    return fail(ErrorCode::unsupported,
+                fmt::format("there are no GPU kernels for this model: an indexer of {} heads of {} "
+                            "dimensions and top {}; heads must be a multiple of 8, of {} "
+                            "dimensions, and the top a multiple of 4",
+                            config.index_heads, config.index_head_dim, config.index_topk,
+                            kernels::INDEX_DIMS));
+  }
+  return {};
+}
+
 /// FP8 weights are scaled by blocks of 128 x 128, and the kernels read whole blocks.
 Result<void> require_whole_blocks(const ModelConfig& config, int tp) {
   constexpr int kBlock = 128;
@@ -161,9 +230,8 @@ Result<void> require_whole_blocks(const ModelConfig& config, int tp) {
 
 }  // namespace
 
-Result<std::vector<kernels::VariantSet>> kernel_requests(const ModelConfig& config,
-                                                         const PlanScope& scope,
-                                                         const cu::DeviceLimits& device) {
+Result<std::vector<KernelUse>> kernel_uses(const ModelConfig& config, const PlanScope& scope,
+                                           const cu::DeviceLimits& device) {
   const std::vector<int> valid = valid_tp_sizes(config);
   if (std::find(valid.begin(), valid.end(), scope.tp_size) == valid.end()) {
     return fail(ErrorCode::invalid_argument,
@@ -178,6 +246,9 @@ Result<std::vector<kernels::VariantSet>> kernel_requests(const ModelConfig& conf
   }
   if (auto whole = require_whole_blocks(config, scope.tp_size); !whole) {
     return tl::unexpected(whole.error());
+  }
+  if (auto widths = require_compressed_widths(config); !widths) {
+    return tl::unexpected(widths.error());
   }
   Requests requests(device);
   // Norms: before each sublayer and at the end (hidden), of the query's low-rank part, of the KV
@@ -203,7 +274,25 @@ Result<std::vector<kernels::VariantSet>> kernel_requests(const ModelConfig& conf
         {.dims = config.head_dim, .heads = config.num_heads / scope.tp_size, .tokens = tokens});
   }
   requests.add<kernels::RopeKvAppend>({.normalize = true});
+  add_compressed_kv(requests, config, scope);
   return requests.take();
+}
+
+Result<std::vector<kernels::VariantSet>> kernel_requests(const ModelConfig& config,
+                                                         const PlanScope& scope,
+                                                         const cu::DeviceLimits& device) {
+  auto uses = kernel_uses(config, scope, device);
+  if (!uses) return tl::unexpected(uses.error());
+  std::vector<kernels::VariantSet> sets;
+  for (KernelUse& use : *uses) {
+    for (kernels::VariantSet& set : use.families) {
+      const bool known = std::any_of(sets.begin(), sets.end(), [&](const auto& other) {
+        return other.candidates == set.candidates;
+      });
+      if (!known) sets.push_back(std::move(set));
+    }
+  }
+  return sets;
 }
 
 }  // namespace ingot

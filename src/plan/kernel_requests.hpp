@@ -6,6 +6,7 @@
 #include "kernel_templates/family.hpp"
 #include "runtime/cuda/device_limits.hpp"
 #include "src/checkpoint/model_config.hpp"
+#include "tuner/tuning_request.hpp"
 
 namespace ingot {
 
@@ -16,11 +17,22 @@ struct PlanScope {
   std::vector<std::int64_t> context_buckets{4096};  ///< longest context that a bucket serves
 };
 
-/// Every kernel that the model needs on this card within this scope: for each use the family's
-/// variants for its problem. Uses that need the same variants are one.
+/// One use of a kernel: a problem, and the families that may serve it.
+struct KernelUse {
+  TuningRequest tuning;
+  std::vector<kernels::VariantSet> families;
+};
+
+/// Every use that the model makes of kernels on this card within this scope; equal ones are one.
 /// Errors: invalid_argument for a TP size that the model cannot be split by (names the valid ones),
-/// unsupported for a model whose linears are not whole 128 x 128 blocks or that has another number
-/// of hyper-connection streams than four.
+/// unsupported for a model whose linears are not whole 128 x 128 blocks, whose KV entries or
+/// indexer have other widths than the kernels, or that has another number of hyper-connection
+/// streams than four.
+[[nodiscard]] Result<std::vector<KernelUse>> kernel_uses(const ModelConfig& config,
+                                                         const PlanScope& scope,
+                                                         const cu::DeviceLimits& device);
+
+/// The same without the uses: every set of variants, those that are alike once. Errors: the same.
 [[nodiscard]] Result<std::vector<kernels::VariantSet>> kernel_requests(
     const ModelConfig& config, const PlanScope& scope, const cu::DeviceLimits& device);
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "src/text/prompt_length.hpp"
+
 namespace ingot {
 
 struct Scheduler::Running {
@@ -45,13 +47,10 @@ Result<RequestId> Scheduler::submit(ScheduledRequest request) {
                             "tokenizer and the checkpoint do not belong together",
                             token, vocab_size - 1));
   }
-  const std::int64_t room = engine_.max_context() - length;
-  if (room < 1) {
-    return fail(ErrorCode::invalid_argument,
-                fmt::format("the prompt has {} tokens, but the context holds {}, the answer "
-                            "included: shorten it, or raise --context",
-                            length, engine_.max_context()));
+  if (auto fits = check_prompt_fits(generation.prompt.size(), engine_.max_context()); !fits) {
+    return Unexpected(fits.error());
   }
+  const std::int64_t room = engine_.max_context() - length;
   auto running = std::make_unique<Running>(
       Running{.id = RequestId{next_id_++},
               .request = {},

@@ -275,6 +275,13 @@ std::string Prompt::text() const {
   return joined;
 }
 
+std::size_t Prompt::bytes() const {
+  std::size_t bytes = 0;
+  for (const PromptPiece& piece : pieces)
+    bytes += piece.text.size();
+  return bytes;
+}
+
 Result<Prompt> render_chat(std::span<const ChatMessage> messages,
                            const ChatEncodingOptions& options) {
   const auto with_context = [](Error error) {

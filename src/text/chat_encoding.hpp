@@ -12,6 +12,8 @@
 
 namespace ingot {
 
+struct JsonValue;
+
 /// Which effort tiers a checkpoint's encoder has (model specification 6.4).
 enum class EffortTable {
   april,  ///< none, high, max
@@ -37,6 +39,7 @@ struct Prompt {
   std::vector<PromptPiece> pieces;
 
   std::string text() const;
+  std::size_t bytes() const;
 };
 
 /// Renders a conversation. Source: model specification 6.2; byte-equal to the official encoder.
@@ -59,5 +62,11 @@ std::vector<TokenId> encode_prompt(const Tokenizer& tokenizer, const Prompt& pro
 /// message's index and field.
 [[nodiscard]] Result<std::vector<ChatMessage>> parse_chat_messages(std::string_view json,
                                                                    std::string_view origin);
+/// The same of a document that was read before; its texts move into the messages.
+[[nodiscard]] Result<std::vector<ChatMessage>> take_chat_messages(JsonValue document,
+                                                                  std::string_view origin);
+
+/// The longest file of messages that is read: the longest context in the longest spelling of JSON.
+inline constexpr std::size_t kMaxMessagesBytes = std::size_t{16} << 20;
 
 }  // namespace ingot

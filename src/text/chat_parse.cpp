@@ -91,8 +91,8 @@ Result<bool> optional_flag(const JsonValue& object, std::string_view key, std::s
 
 /// A string, or an array of {"type": "text", "text": …}, whose texts are joined by a blank line as
 /// the official encoder joins blocks.
-Result<std::string> read_content(const JsonValue& value, const std::string& place) {
-  if (value.kind == Kind::string) return value.text;
+Result<std::string> take_content(JsonValue& value, const std::string& place) {
+  if (value.kind == Kind::string) return std::move(value.text);
   if (value.kind != Kind::array) {
     return wrong_kind(place, value, "a string or an array of text parts");
   }
@@ -222,7 +222,7 @@ Result<void> read_lists(const JsonValue& value, const std::string& place, ChatMe
   return {};
 }
 
-Result<ChatMessage> read_message(const JsonValue& value, const std::string& place) {
+Result<ChatMessage> take_message(JsonValue& value, const std::string& place) {
   if (value.kind != Kind::object) return wrong_kind(place, value, "an object");
   if (const auto fields = check_fields(value, place); !fields) {
     return tl::unexpected(fields.error());
@@ -234,8 +234,9 @@ Result<ChatMessage> read_message(const JsonValue& value, const std::string& plac
   ChatMessage message;
   message.role = *named;
 
-  if (const JsonValue* content = value.find("content"); !is_null(content)) {
-    Result<std::string> text = read_content(*content, place + ".content");
+  const bool has_content = !is_null(value.find("content"));
+  if (has_content) {
+    Result<std::string> text = take_content(*value.find("content"), place + ".content");
     if (!text) return tl::unexpected(text.error());
     message.content = std::move(*text);
   } else if (message.role != Role::assistant) {
@@ -260,7 +261,7 @@ Result<ChatMessage> read_message(const JsonValue& value, const std::string& plac
     if (!flag) return tl::unexpected(flag.error());
     message.continues = message.continues || *flag;
   }
-  if (is_null(value.find("content")) && message.reasoning.empty() && message.tool_calls.empty()) {
+  if (!has_content && message.reasoning.empty() && message.tool_calls.empty()) {
     return bad(place + ".content", "missing, and there are no tool_calls");
   }
   return message;
@@ -323,17 +324,22 @@ Result<void> apply_request(const JsonValue& request, std::vector<ChatMessage>& m
 
 Result<std::vector<ChatMessage>> parse_chat_messages(std::string_view json,
                                                      std::string_view origin) {
+  Result<JsonValue> document = parse_json(json, origin);
+  if (!document) {
+    return fail(ErrorCode::corrupt,
+                fmt::format("reading messages of {}", document.error().message));
+  }
+  return take_chat_messages(std::move(*document), origin);
+}
+
+Result<std::vector<ChatMessage>> take_chat_messages(JsonValue document, std::string_view origin) {
   const auto with_origin = [&](Error error) {
     error.message = fmt::format("reading messages of {}: {}", origin, error.message);
     return tl::unexpected(std::move(error));
   };
-  const Result<JsonValue> root = parse_json(json, origin);
-  if (!root) {
-    return fail(ErrorCode::corrupt, fmt::format("reading messages of {}", root.error().message));
-  }
-  const JsonValue* list = &*root;
-  if (root->kind == Kind::object) {
-    list = root->find("messages");
+  JsonValue* list = &document;
+  if (document.kind == Kind::object) {
+    list = document.find("messages");
     if (list == nullptr) {
       return with_origin({ErrorCode::invalid_argument, "the object has no \"messages\""});
     }
@@ -343,7 +349,7 @@ Result<std::vector<ChatMessage>> parse_chat_messages(std::string_view json,
   }
   std::vector<ChatMessage> messages;
   for (std::size_t i = 0; i < list->items.size(); ++i) {
-    Result<ChatMessage> message = read_message(list->items[i], fmt::format("messages[{}]", i));
+    Result<ChatMessage> message = take_message(list->items[i], fmt::format("messages[{}]", i));
     if (!message) return with_origin(message.error());
     messages.push_back(std::move(*message));
   }
@@ -351,8 +357,8 @@ Result<std::vector<ChatMessage>> parse_chat_messages(std::string_view json,
   if (const auto checked = check_conversation(messages, false); !checked) {
     return with_origin(checked.error());
   }
-  if (root->kind == Kind::object) {
-    if (const auto applied = apply_request(*root, messages); !applied) {
+  if (document.kind == Kind::object) {
+    if (const auto applied = apply_request(document, messages); !applied) {
       return with_origin(applied.error());
     }
   }

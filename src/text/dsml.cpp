@@ -20,7 +20,9 @@ void write_parameter(PromptBuilder& prompt, std::string_view name, const JsonVal
 }
 
 void write_parameters(PromptBuilder& prompt, const ToolCall& call) {
-  const Result<JsonValue> arguments = parse_json(call.arguments, "arguments");
+  // The model wrote these, and the official encoder reads them with Python's json module.
+  const Result<JsonValue> arguments =
+      parse_json(call.arguments, "arguments", RepeatedKeys::last_wins);
   if (!arguments || arguments->kind != JsonValue::Kind::object) {
     write_parameter(prompt, "arguments", {JsonValue::Kind::string, false, call.arguments, {}, {}});
     return;

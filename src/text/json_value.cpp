@@ -1,13 +1,17 @@
 #include "src/text/json_value.hpp"
 
 #include <fmt/format.h>
+#include <xxhash.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "src/checkpoint/strict_json.hpp"
+#include "src/text/utf8.hpp"
 
 namespace ingot {
 namespace {
@@ -40,6 +44,8 @@ Digits shortest_digits(double magnitude) {
 /// Feeds a JsonBuilder from nlohmann's parser.
 class ValueHandler : public nlohmann::json_sax<nlohmann::json> {
  public:
+  explicit ValueHandler(RepeatedKeys repeated) : builder_(kMaxJsonValues, repeated) {}
+
   bool null() override { return put({}); }
   bool boolean(bool value) override { return put({JsonValue::Kind::boolean, value, {}, {}, {}}); }
   bool number_integer(number_integer_t value) override { return number(std::to_string(value)); }
@@ -55,10 +61,7 @@ class ValueHandler : public nlohmann::json_sax<nlohmann::json> {
   bool binary(binary_t&) override { return false; }  // not in JSON text
   bool start_object(std::size_t) override { return open(JsonValue::Kind::object); }
   bool start_array(std::size_t) override { return open(JsonValue::Kind::array); }
-  bool key(string_t& name) override {
-    builder_.key(std::move(name));
-    return true;
-  }
+  bool key(string_t& name) override { return note(builder_.key(std::move(name))); }
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
   bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception& e) override {
@@ -84,9 +87,84 @@ class ValueHandler : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
 
-  JsonBuilder builder_{kMaxJsonValues};
+  JsonBuilder builder_;
   std::string problem_;
 };
+
+/// How many bytes of a text's escape are good; 0 where it is none.
+std::size_t escape_bytes(std::string_view text, std::size_t at) {
+  const auto unit_at = [&](std::size_t place) -> std::optional<unsigned> {
+    unsigned unit = 0;
+    const std::string_view digits = text.substr(std::min(place + 2, text.size()), 4);
+    const auto [end, error] =
+        std::from_chars(digits.data(), digits.data() + digits.size(), unit, 16);
+    if (!text.substr(std::min(place, text.size())).starts_with("\\u") || digits.size() != 4 ||
+        error != std::errc{} || end != digits.data() + 4) {
+      return std::nullopt;
+    }
+    return unit;
+  };
+  const std::string_view rest = text.substr(at);
+  if (rest.size() < 2) return 0;
+  if (rest[1] != 'u') return std::string_view("\"\\/bfnrt").find(rest[1]) != rest.npos ? 2 : 0;
+  const auto unit = unit_at(at);
+  if (!unit || (*unit >= 0xDC00 && *unit < 0xE000)) return 0;
+  if (*unit < 0xD800 || *unit >= 0xE000) return 6;
+  const auto low = unit_at(at + 6);
+  return low && *low >= 0xDC00 && *low < 0xE000 ? 12 : 0;
+}
+
+/// What is wrong with the text that begins (with its quote) at `at`, or where it ends.
+struct CheckedText {
+  std::string_view problem;
+  std::size_t end;
+};
+CheckedText check_text(std::string_view json, std::size_t at) {
+  for (std::size_t place = at + 1; place < json.size();) {
+    const auto byte = static_cast<unsigned char>(json[place]);
+    std::size_t bytes = 1;
+    if (byte == '"') return {{}, place + 1};
+    if (byte < 0x20) return {"a control character that is not escaped", place};
+    if (byte == '\\') {
+      bytes = escape_bytes(json, place);
+      if (bytes == 0) return {"an escape that is none", place};
+    } else if (byte >= 0x80) {
+      const Utf8Part part = next_utf8(json, place);
+      if (part.kind != Utf8Part::Kind::character) return {"bytes that are not UTF-8", place};
+      bytes = part.bytes;
+    }
+    place += bytes;
+  }
+  return {"no end", json.size()};
+}
+
+/// What is wrong with a long text or number, or empty. The parser would say it too, but keeps
+/// several copies of either for its message; short ones are left to it.
+std::string broken_long_token(std::string_view json) {
+  constexpr std::size_t kShort = std::size_t{1} << 16;
+  if (json.size() <= kShort) return {};
+  constexpr std::string_view kBegins = "\"-0123456789";
+  for (std::size_t at = json.find_first_of(kBegins); at != json.npos;) {
+    std::size_t end = 0;
+    if (json[at] == '"') {
+      const auto [problem, place] = check_text(json, at);
+      if (!problem.empty()) {
+        if (place - at <= kShort) return {};
+        return fmt::format("not valid JSON: the text that begins at byte {} has {}, at byte {}", at,
+                           problem, place);
+      }
+      end = place;
+    } else {
+      end = std::min(json.find_first_not_of("0123456789+-.eE", at), json.size());
+      if (end - at > kShort) {
+        return fmt::format("a number of {} bytes, which begins at byte {}, is not supported",
+                           end - at, at);
+      }
+    }
+    at = json.find_first_of(kBegins, end);
+  }
+  return {};
+}
 
 void print(const JsonValue& value, std::string& out);
 
@@ -134,6 +212,10 @@ const JsonValue* JsonValue::find(std::string_view key) const {
   return nullptr;
 }
 
+JsonValue* JsonValue::find(std::string_view key) {
+  return const_cast<JsonValue*>(std::as_const(*this).find(key));
+}
+
 std::string_view json_kind_name(JsonValue::Kind kind) {
   switch (kind) {
     case JsonValue::Kind::null:
@@ -179,6 +261,50 @@ void JsonBuilder::close() {
   put(std::move(value));
 }
 
+// Of the key that was named last; one past the others where it is new.
+std::size_t JsonBuilder::place_of(Level& level) {
+  const std::vector<std::string>& keys = level.value.keys;
+  const auto find = [&](const std::vector<std::string>& in) {
+    return static_cast<std::size_t>(std::find(in.begin(), in.end(), level.key) - in.begin());
+  };
+  if (keys.size() < kManyKeys) return find(keys);
+  const auto hash = [](const std::string& key) { return XXH3_64bits(key.data(), key.size()); };
+  if (level.places.empty()) {
+    for (std::size_t i = 0; i < keys.size(); ++i)
+      level.places.emplace(hash(keys[i]), i);
+  }
+  const std::size_t place = level.places.emplace(hash(level.key), keys.size()).first->second;
+  if (place == keys.size() || keys[place] == level.key) return place;
+  return find(keys);  // two keys of one hash
+}
+
+std::string JsonBuilder::key(std::string name) {
+  Level& level = open_.back();
+  level.key = std::move(name);
+  level.place = place_of(level);
+  if (level.place == level.value.keys.size() || repeated_ == RepeatedKeys::last_wins) return {};
+  return fmt::format("{} is given twice; leave one of them out", path());
+}
+
+// "body.messages[3].content" in quotes: where the next value goes.
+std::string JsonBuilder::path() const {
+  constexpr std::size_t kLongestKey = 60;
+  constexpr std::size_t kLongest = 200;
+  std::string path;
+  for (const Level& level : open_) {
+    if (level.value.kind == JsonValue::Kind::array) {
+      path += fmt::format("[{}]", level.value.items.size());
+    } else {
+      const std::string_view begin = cut_utf8(level.key, kLongestKey);
+      path += fmt::format("{}{}{}", path.empty() ? "" : ".", begin,
+                          begin.size() < level.key.size() ? "…" : "");
+    }
+    // Of a deep place the beginning tells most.
+    if (path.size() > kLongest) return to_python_json(path + "…");
+  }
+  return to_python_json(path);
+}
+
 void JsonBuilder::put(JsonValue value) {
   if (open_.empty()) {
     root_ = std::move(value);
@@ -187,24 +313,11 @@ void JsonBuilder::put(JsonValue value) {
   }
   Level& level = open_.back();
   if (level.value.kind == JsonValue::Kind::object) {
-    std::vector<std::string>& keys = level.value.keys;
-    std::size_t place = keys.size();
-    if (keys.size() < kManyKeys) {
-      for (std::size_t i = 0; i < keys.size(); ++i) {
-        if (keys[i] == level.key) place = i;
-      }
-    } else {
-      if (level.places.empty()) {
-        for (std::size_t i = 0; i < keys.size(); ++i)
-          level.places.emplace(keys[i], i);
-      }
-      place = level.places.emplace(level.key, place).first->second;
-    }
-    if (place < keys.size()) {
-      level.value.items[place] = std::move(value);
+    if (level.place < level.value.keys.size()) {
+      level.value.items[level.place] = std::move(value);
       return;
     }
-    keys.push_back(std::move(level.key));
+    level.value.keys.push_back(std::move(level.key));
   }
   level.value.items.push_back(std::move(value));
 }
@@ -215,8 +328,12 @@ JsonValue JsonBuilder::take() {
   return std::move(root_);
 }
 
-Result<JsonValue> parse_json(std::string_view json, std::string_view origin) {
-  ValueHandler handler;
+Result<JsonValue> parse_json(std::string_view json, std::string_view origin,
+                             RepeatedKeys repeated) {
+  if (const std::string problem = broken_long_token(json); !problem.empty()) {
+    return fail(ErrorCode::corrupt, fmt::format("{}: {}", origin, problem));
+  }
+  ValueHandler handler(repeated);
   if (!nlohmann::json::sax_parse(json.begin(), json.end(), &handler)) {
     return fail(ErrorCode::corrupt, fmt::format("{}: {}", origin, handler.problem()));
   }

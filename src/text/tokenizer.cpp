@@ -26,6 +26,7 @@ struct Tokenizer::Impl {
   AddedTokenSet added_normalized;  ///< searched for in what is left
   std::vector<std::string> texts;  ///< bytes by id
   std::vector<bool> is_added;      ///< by id
+  std::size_t longest_bytes;       ///< of `texts`
 };
 
 namespace {
@@ -271,9 +272,12 @@ Result<Tokenizer> Tokenizer::parse(std::string_view json, std::string_view origi
     error.message = "pre_tokenizer: " + error.message;
     return refuse(error);
   }
+  std::size_t longest = 1;
+  for (const std::string& text : texts)
+    longest = std::max(longest, text.size());
   return Tokenizer(std::make_unique<const Impl>(
       Impl{std::move(*pre_tokenizer), std::move(*byte_pairs), std::move(added[0]),
-           std::move(added[1]), std::move(texts), std::move(is_added)}));
+           std::move(added[1]), std::move(texts), std::move(is_added), longest}));
 }
 
 void Tokenizer::encode(std::string_view text, AddedTokens added, std::vector<TokenId>& out) const {
@@ -333,6 +337,10 @@ std::optional<TokenId> Tokenizer::added_token(std::string_view text) const {
 
 bool Tokenizer::is_added(TokenId id) const {
   return id >= 0 && id < size() && impl_->is_added[static_cast<std::size_t>(id)];
+}
+
+std::size_t Tokenizer::longest_token_bytes() const {
+  return impl_->longest_bytes;
 }
 
 int Tokenizer::size() const {

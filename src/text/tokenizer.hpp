@@ -51,6 +51,8 @@ class Tokenizer {
   bool is_added(TokenId id) const;
   /// One past the highest defined id.
   int size() const;
+  /// The most bytes that one token stands for.
+  std::size_t longest_token_bytes() const;
 
  private:
   struct Impl;

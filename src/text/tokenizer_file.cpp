@@ -19,6 +19,9 @@ using Kind = JsonValue::Kind;
 
 /// Values outside vocabulary and merges, for the added tokens each; V4's file has about 60.
 constexpr std::size_t kMaxSettings = 10'000;
+/// No token, merge or pattern is near as long; how many there are is counted while they are read.
+constexpr JsonBounds kTokenizerBounds{
+    .token_bytes = 64 << 10, .tokens = kMaxTokenizerBytes, .objects = kMaxTokenizerBytes};
 
 Unexpected corrupt(std::string what) {
   return fail(ErrorCode::corrupt, std::move(what));
@@ -129,13 +132,12 @@ class FileHandler : public nlohmann::json_sax<nlohmann::json> {
     }
     if (section_ == Section::settings && depth_ == 1) top_key_ = name;
     if (section_ == Section::settings && depth_ == 2) second_key_ = name;
-    (section_ == Section::added ? added_ : builder_).key(std::move(name));
-    return true;
+    return note((section_ == Section::added ? added_ : builder_).key(std::move(name)));
   }
 
   bool start_object(std::size_t) override {
     if (section_ == Section::settings && is_model_part("vocab")) {
-      return enter(Section::vocab, seen_vocab_);
+      return enter(Section::vocab);
     }
     if (section_ == Section::vocab) return refuse_vocab_value();
     if (section_ == Section::merges) return refuse_merge();
@@ -144,10 +146,10 @@ class FileHandler : public nlohmann::json_sax<nlohmann::json> {
 
   bool start_array(std::size_t) override {
     if (section_ == Section::settings && is_model_part("merges")) {
-      return enter(Section::merges, seen_merges_);
+      return enter(Section::merges);
     }
     if (section_ == Section::settings && depth_ == 1 && top_key_ == "added_tokens") {
-      return enter(Section::added, seen_added_);
+      return enter(Section::added);
     }
     if (section_ == Section::vocab) return refuse_vocab_value();
     if (section_ == Section::merges) {
@@ -200,14 +202,7 @@ class FileHandler : public nlohmann::json_sax<nlohmann::json> {
     return depth_ == 2 && top_key_ == "model" && second_key_ == name;
   }
 
-  bool enter(Section section, bool& seen) {
-    if (seen) {
-      return refuse(ErrorCode::corrupt,
-                    fmt::format("two lists of {}", section == Section::vocab    ? "model.vocab"
-                                                   : section == Section::merges ? "model.merges"
-                                                                                : "added_tokens"));
-    }
-    seen = true;
+  bool enter(Section section) {
     section_ = section;
     section_depth_ = ++depth_;
     return note(builder_.add({Kind::boolean, true, {}, {}, {}}));  // stands for the list
@@ -301,7 +296,6 @@ class FileHandler : public nlohmann::json_sax<nlohmann::json> {
   int depth_ = 0, section_depth_ = 0;
   std::string top_key_, second_key_, vocab_key_;
   std::vector<std::string> pair_;
-  bool seen_vocab_ = false, seen_merges_ = false, seen_added_ = false;
 };
 
 Result<void> check_model(const JsonValue* model) {
@@ -424,6 +418,9 @@ Result<TokenizerFile> parse_tokenizer_file(std::string_view json, std::string_vi
   const auto with_origin = [&](Error error) {
     return tl::unexpected(tokenizer_error(origin, std::move(error)));
   };
+  if (const std::string problem = beyond_bounds(json, kTokenizerBounds); !problem.empty()) {
+    return with_origin({ErrorCode::corrupt, problem});
+  }
   FileHandler handler;
   if (!nlohmann::json::sax_parse(json.begin(), json.end(), &handler)) {
     return with_origin(handler.error());

@@ -25,11 +25,11 @@ struct TokenizerFile {
 };
 
 /// Sizes beyond these are refused (V4 has 129,280 ids, 127,741 merges and 1,283 added tokens).
-inline constexpr int kMaxTokenIds = 1 << 20;
-inline constexpr std::size_t kMaxMerges = 1 << 20;
+inline constexpr int kMaxTokenIds = 1 << 18;
+inline constexpr std::size_t kMaxMerges = 1 << 18;
 inline constexpr std::size_t kMaxAddedTokens = 1 << 14;
 /// The largest tokenizer.json that is read, unpacked (V4's has 6.4 MB).
-inline constexpr std::size_t kMaxTokenizerBytes = 32 << 20;
+inline constexpr std::size_t kMaxTokenizerBytes = 16 << 20;
 
 /// `error` with the file's name in front and the remedy behind.
 Error tokenizer_error(std::string_view origin, Error error);

@@ -13,12 +13,15 @@
 namespace {
 
 void try_bundle(const std::string& bytes) {
-  const auto entries = ingot::jit::decode_bundle(bytes, "fuzz");
-  if (!entries) {
-    if (entries.error().message.empty()) std::abort();
+  const auto bundle = ingot::jit::decode_bundle(bytes, "fuzz");
+  if (!bundle) {
+    if (bundle.error().message.empty()) std::abort();
     return;
   }
-  for (const auto& entry : *entries) {
+  for (const auto& file : bundle->files) {
+    if (file.name.find('/') != std::string::npos) std::abort();
+  }
+  for (const auto& entry : bundle->kernels) {
     if (ingot::jit::CubinCache::file_name(entry.manifest).find('/') != std::string::npos) {
       std::abort();
     }
@@ -31,7 +34,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string bytes(reinterpret_cast<const char*>(data), size);
   try_bundle(bytes);
   ingot::ByteWriter out;
-  out.u64(1);
+  out.u64(2);
   out.text(ingot::zstd_compress(bytes, 1));
   std::string sealed = "ingot-bundle\n" + out.take();
   const ingot::Digest digest = ingot::digest_of(sealed);

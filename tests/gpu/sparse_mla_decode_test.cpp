@@ -13,78 +13,15 @@
 #include "tests/support/gpu.hpp"
 #include "tests/support/skip.hpp"
 #include "tests/support/sparse_mla_cases.hpp"
+#include "tests/support/sparse_mla_device.hpp"
 
 using namespace ingot;
 using kernels::SparseMlaDecodeProblem;
 
 namespace {
 
-test::KvLayout window_layout(const SparseMlaDecodeProblem& p) {
-  return {p.window_page_entries, p.window_page_bytes, p.entry_stride, p.scales_beside};
-}
-test::KvLayout selected_layout(const SparseMlaDecodeProblem& p) {
-  return {p.selected_page_entries, p.selected_page_bytes, p.entry_stride, p.scales_beside};
-}
-
-/// Inputs on the device; a poisoned output; exchange buffers that must stay as they are.
-struct Device {
-  const cu::Context& context;
-  const cu::Stream& stream;
-  const test::SparseMlaInputs& in;
-  cu::DeviceBuffer q, window_pool, selected_pool, window_indices, selected_indices, window_counts,
-      selected_counts, sink, positions, frequencies, out, exchange_values, exchange_sums;
-
-  Device(const cu::Context& on, const cu::Stream& at, const test::SparseMlaInputs& inputs)
-      : context(on), stream(at), in(inputs) {
-    q = test::to_device(on, at, in.q);
-    window_pool = test::to_device(on, at, in.window_pool);
-    selected_pool = test::to_device(on, at, in.selected_pool);
-    window_indices = test::to_device(on, at, in.window_indices);
-    selected_indices = test::to_device(
-        on, at, in.selected_indices.empty() ? std::vector<int>{0} : in.selected_indices);
-    window_counts = test::to_device(on, at, in.window_counts);
-    selected_counts = test::to_device(on, at, in.selected_counts);
-    sink = test::to_device(on, at, in.sink);
-    positions = test::to_device(on, at, in.positions);
-    frequencies = test::to_device(on, at, in.frequencies);
-    out = cu::DeviceBuffer::allocate(on, in.q.size() * 2);
-    exchange_values = cu::DeviceBuffer::allocate(on, std::size_t{64} << 20);
-    exchange_sums = cu::DeviceBuffer::allocate(on, std::size_t{4} << 20);
-    exchange_values.fill_bytes(at, 0xff);
-    exchange_sums.fill_bytes(at, 0xff);
-    at.synchronize();
-  }
-
-  std::vector<std::uint16_t> run(const jit::Kernel& kernel, const cu::LaunchShape& shape) const {
-    out.fill_bytes(stream, 0xff);
-    kernel.launch(stream, shape,
-                  kernels::SparseMlaDecodeArgs{.q = q.as<kernels::bf16>(),
-                                               .window_pool = window_pool.as<kernels::u8>(),
-                                               .selected_pool = selected_pool.as<kernels::u8>(),
-                                               .window_indices = window_indices.as<int>(),
-                                               .selected_indices = selected_indices.as<int>(),
-                                               .window_counts = window_counts.as<int>(),
-                                               .selected_counts = selected_counts.as<int>(),
-                                               .sink = sink.as<float>(),
-                                               .positions = positions.as<int>(),
-                                               .frequencies = frequencies.as<float>(),
-                                               .out = out.as<kernels::bf16>(),
-                                               .exchange_values = exchange_values.as<float>(),
-                                               .exchange_sums = exchange_sums.as<float>(),
-                                               .rows = in.rows,
-                                               .heads = in.heads,
-                                               .window_slots = in.window_slots,
-                                               .selected_slots = in.selected_slots});
-    return test::to_host<std::uint16_t>(stream, out);
-  }
-  bool exchange_is_clean() const {
-    const auto words = test::to_host<std::uint32_t>(stream, exchange_values);
-    const auto sums = test::to_host<std::uint32_t>(stream, exchange_sums);
-    const auto is_empty = [](std::uint32_t word) { return word == 0xffffffffU; };
-    return std::all_of(words.begin(), words.end(), is_empty) &&
-           std::all_of(sums.begin(), sums.end(), is_empty);
-  }
-};
+using test::selected_layout, test::window_layout;
+using Device = test::SparseMlaDevice;
 
 /// What tells the variants of one problem apart, so that they are compiled once for all cases.
 template <class Family>
@@ -98,11 +35,14 @@ std::vector<Compiled<Family>> compile(const cu::Context& context,
                                       std::size_t most_variants) {
   auto chosen = Family::space(problem, cu::limits_of(context.device())).extremes();
   if (chosen.size() > most_variants) chosen.resize(most_variants);
+  std::vector<jit::Variant> variants;
+  for (const auto& params : chosen)
+    variants.push_back({std::string(Family::kStem), jit::param_values(params)});
+  auto kernels = test::load_variants(context, variants);
   std::vector<Compiled<Family>> compiled;
-  for (const auto& params : chosen) {
-    const jit::Variant variant{std::string(Family::kStem), jit::param_values(params)};
-    compiled.push_back({params, test::load_variant(context, variant)});
-    compiled.back().kernel.prefer_shared_memory(context);
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    kernels[i].prefer_shared_memory(context);
+    compiled.push_back({chosen[i], std::move(kernels[i])});
   }
   return compiled;
 }
@@ -140,30 +80,27 @@ void check_problem(const cu::Context& context, const cu::Stream& stream,
   }
 }
 
-SparseMlaDecodeProblem beside(SparseMlaDecodeProblem problem, int stride) {
-  problem.entry_stride = stride;
-  problem.scales_beside = true;
-  problem.window_page_bytes = problem.window_page_entries * stride;
-  problem.selected_page_bytes = problem.selected_page_entries * stride;
+// As FlashMLA has it: the scales of a page's entries behind the last of them.
+SparseMlaDecodeProblem planar(SparseMlaDecodeProblem problem) {
+  const auto page_bytes = [](int entries) { return (entries * 584 + 575) / 576 * 576; };
+  problem.entry_stride = 576;
+  problem.scales_beside = false;
+  problem.window_page_bytes = page_bytes(problem.window_page_entries);
+  problem.selected_page_bytes = page_bytes(problem.selected_page_entries);
   return problem;
 }
 
 std::vector<SparseMlaDecodeProblem> problems() {
-  return {{.rows = 3, .heads = 64, .selected_slots = 64},
-          beside({.rows = 2, .heads = 16, .selected_slots = 512}, 608),
+  return {planar({.rows = 3, .heads = 64, .selected_slots = 64}),
+          {.rows = 2, .heads = 16, .selected_slots = 512},
           // The page of 2 entries that contiguous keys come in.
-          {.rows = 5,
+          planar({.rows = 5, .heads = 8, .selected_slots = 72, .selected_page_entries = 2}),
+          {.rows = 130,
            .heads = 8,
-           .selected_slots = 72,
-           .selected_page_entries = 2,
-           .selected_page_bytes = 1728},
-          beside({.rows = 130,
-                  .heads = 8,
-                  .window_slots = 128,
-                  .selected_slots = 0,
-                  .has_sink = false,
-                  .inverse_rope = false},
-                 592)};
+           .window_slots = 128,
+           .selected_slots = 0,
+           .has_sink = false,
+           .inverse_rope = false}};
 }
 
 template <class Family>
@@ -181,6 +118,52 @@ void check_family(std::size_t most_variants) {
   fmt::print("{}: worst relative error {:.2e}\n", Family::kStem, worst);
 }
 
+/// Few launches, every buffer as small as it may be: for memcheck and racecheck.
+template <class Family>
+void check_bounds(std::size_t most_variants) {
+  const auto driver = test::driver_or_skip(1);
+  if (!driver) return;
+  const cu::Context context = cu::Context::retain(driver, 0);
+  const cu::Stream stream = cu::Stream::create(context);
+  if (!Family::runs_on(cu::limits_of(context.device())) &&
+      test::skip(std::string(Family::kStem) + " needs another card"))
+    return;
+  const SparseMlaDecodeProblem problem{.rows = 2, .heads = 16, .selected_slots = 64};
+  const auto variants = compile<Family>(context, problem, most_variants);
+  const auto cases = test::sparse_mla_cases({.rows = problem.rows,
+                                             .heads = problem.heads,
+                                             .window_slots = problem.window_slots,
+                                             .selected_slots = problem.selected_slots,
+                                             .window_layout = window_layout(problem),
+                                             .selected_layout = selected_layout(problem)});
+  int checked = 0;
+  for (const auto& one : cases) {
+    if (one.name != "lists that fill no tile, garbage behind them" &&
+        one.name != "unused slots among used ones" && one.name != "a row without keys" &&
+        one.name != "the first and the last entry of the pools")
+      continue;
+    ++checked;
+    const auto reference =
+        test::sparse_mla_reference(one.inputs, problem.has_sink, problem.inverse_rope);
+    for (const auto& variant : variants) {
+      CAPTURE(one.name,
+              jit::describe({std::string(Family::kStem), jit::param_values(variant.params)}));
+      const Device device(context, stream, one.inputs,
+                          static_cast<std::size_t>(std::max<long long>(
+                              Family::exchange_value_bytes(problem, variant.params), 16)),
+                          static_cast<std::size_t>(std::max<long long>(
+                              Family::exchange_sum_bytes(problem, variant.params), 16)));
+      const auto got = device.run(variant.kernel, Family::launch_shape(problem, variant.params));
+      const auto difference = test::compare(got, reference);
+      CAPTURE(difference.relative);
+      REQUIRE_FALSE(difference.nan_differs);
+      REQUIRE(difference.relative <= one.tolerance);
+      REQUIRE(device.exchange_is_clean());
+    }
+  }
+  REQUIRE(checked == 4);
+}
+
 /// Entries in the last page of a pool beyond 2^31 bytes.
 template <class Family>
 void check_large_pool() {
@@ -192,8 +175,7 @@ void check_large_pool() {
       test::skip(std::string(Family::kStem) + " needs another card"))
     return;
   constexpr std::size_t kPages = 60'000;
-  const SparseMlaDecodeProblem problem =
-      beside({.rows = 2, .heads = 64, .selected_slots = 64}, 608);
+  const SparseMlaDecodeProblem problem{.rows = 2, .heads = 64, .selected_slots = 64};
   const std::size_t bytes = kPages * static_cast<std::size_t>(problem.window_page_bytes);
   REQUIRE(bytes > (std::size_t{1} << 31));
   if (context.free_bytes() < bytes + (std::size_t{1} << 30) &&
@@ -237,6 +219,12 @@ TEST_CASE("sparse MLA decode on wgmma agrees with the reference in every case", 
 TEST_CASE("the per-head sparse MLA decode agrees with the reference in every case",
           "[gpu][kernel]") {
   check_family<kernels::SparseMlaDecodeSimt>(1);
+}
+TEST_CASE("sparse MLA decode stays within its buffers", "[gpu][kernel][sanitize]") {
+  check_bounds<kernels::SparseMlaDecode>(4);
+}
+TEST_CASE("sparse MLA decode on wgmma stays within its buffers", "[gpu][kernel][sanitize]") {
+  check_bounds<kernels::SparseMlaDecodeSm90>(3);
 }
 TEST_CASE("sparse MLA decode reads the last page of a pool beyond 2 GiB", "[gpu][kernel]") {
   check_large_pool<kernels::SparseMlaDecode>();

@@ -73,7 +73,11 @@ ProgramResult run_ingot(const std::vector<std::string>& arguments, const Program
   if (child < 0) throw std::runtime_error("fork");
   if (child == 0) {
     ::dup2(in.read, STDIN_FILENO);
-    ::dup2(out.write, STDOUT_FILENO);
+    const int file = options.output_file.empty()
+                         ? -1
+                         : ::open(options.output_file.c_str(), O_WRONLY | O_CLOEXEC);
+    if (file < 0 && !options.output_file.empty()) ::_exit(126);
+    ::dup2(file >= 0 ? file : out.write, STDOUT_FILENO);
     ::dup2(err.write, STDERR_FILENO);
     if (options.file_size_limit > 0) {
       const rlimit limit{options.file_size_limit, options.file_size_limit};
@@ -104,19 +108,24 @@ ProgramResult run_ingot(const std::vector<std::string>& arguments, const Program
 
   ProgramResult result;
   std::string_view input = options.input;
-  if (input.empty()) in.close_write();
-  bool waiting = !options.wait_for.empty();
+  if (input.empty() && !options.keep_input_open) in.close_write();
+  bool waiting = !options.wait_for.empty() || options.wait_for_output > 0;
   while (out.read >= 0 || err.read >= 0) {
-    pollfd fds[3] = {{in.write, POLLOUT, 0}, {out.read, POLLIN, 0}, {err.read, POLLIN, 0}};
+    pollfd fds[3] = {
+        {input.empty() ? -1 : in.write, POLLOUT, 0}, {out.read, POLLIN, 0}, {err.read, POLLIN, 0}};
     ::poll(fds, 3, -1);
     if (in.write >= 0 && fds[0].revents != 0) {
       const ssize_t wrote = ::write(in.write, input.data(), input.size());
       if (wrote > 0) input.remove_prefix(static_cast<std::size_t>(wrote));
-      if (input.empty() || (wrote < 0 && errno != EAGAIN)) in.close_write();
+      const bool done = input.empty() && !options.keep_input_open;
+      if (done || (wrote < 0 && errno != EAGAIN)) in.close_write();
     }
     if (fds[1].revents != 0 && !drain(out.read, result.out)) out.close_read();
     if (fds[2].revents != 0 && !drain(err.read, result.err)) err.close_read();
-    if (waiting && result.err.find(options.wait_for) != std::string::npos) {
+    const bool seen = options.wait_for_output > 0
+                          ? result.out.size() >= options.wait_for_output
+                          : result.err.find(options.wait_for) != std::string::npos;
+    if (waiting && seen) {
       waiting = false;
       options.then(child);
     }

@@ -17,12 +17,16 @@ struct ProgramResult {
 
 struct ProgramOptions {
   std::string_view input;         ///< for standard input
+  bool keep_input_open = false;   ///< it does not end with that
   std::string working_directory;  ///< where it starts; empty: here
   std::vector<std::string> environment = {"HOME=/nonexistent", "TERM=dumb"};  ///< all of it
   std::size_t file_size_limit = 0;  ///< RLIMIT_FSIZE in bytes; 0 = none
-  /// Called once the program writes this to standard error, with its process id.
+  /// Called with its process id once the program writes this to standard error, or so many bytes to
+  /// standard output.
   std::string wait_for;
+  std::size_t wait_for_output = 0;
   std::function<void(int)> then;
+  std::string output_file;    ///< opened as its standard output; empty: a pipe to us
   bool close_output = false;  ///< nobody reads its standard output
   bool as_nobody = false;  ///< without root's rights; needs root to begin with, or not to be root
 };

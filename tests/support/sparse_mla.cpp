@@ -78,13 +78,6 @@ std::size_t KvLayout::scale_offset(int entry) const {
   return size(entry / page_entries) * size(page_bytes) + size(page_entries) * size(entry_stride) +
          size(entry % page_entries) * 8;
 }
-KvLayout KvLayout::planar(int page_entries) {
-  const int bytes = page_entries * (kDataBytes + 8);
-  return {page_entries, (bytes + kDataBytes - 1) / kDataBytes * kDataBytes, kDataBytes, false};
-}
-KvLayout KvLayout::beside(int page_entries, int entry_stride) {
-  return {page_entries, page_entries * entry_stride, entry_stride, true};
-}
 
 void store_entry(std::span<std::uint8_t> pool, const KvLayout& layout, int entry,
                  const KvEntry& value) {

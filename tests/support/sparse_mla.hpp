@@ -5,20 +5,20 @@
 #include <span>
 #include <vector>
 
+#include "kernel_templates/common/kv_layout.cuh"
+
 namespace ingot::test {
 
 /// Where the bytes of packed KV entries lie in a paged pool.
 struct KvLayout {
-  int page_entries = 64;
-  int page_bytes = 37440;
-  int entry_stride = 576;
-  bool scales_beside = false;  ///< behind each entry, else behind the page's last entry
+  int page_entries = kernels::KV_PAGE_ENTRIES;
+  int page_bytes = kernels::KV_PAGE_BYTES;
+  int entry_stride = kernels::KV_ENTRY_STRIDE;
+  bool scales_beside =
+      kernels::KV_SCALES_BESIDE;  ///< behind each entry, else behind the page's last entry
 
   std::size_t entry_offset(int entry) const;
   std::size_t scale_offset(int entry) const;
-  /// The smallest page for entries of this stride, rounded as the model's format does.
-  static KvLayout planar(int page_entries);
-  static KvLayout beside(int page_entries, int entry_stride);
 };
 
 /// One KV entry in plain numbers: what the packed bytes mean.

@@ -1,6 +1,7 @@
 #include "tests/support/tiny_model.hpp"
 
 #include "src/weights/synth.hpp"
+#include "tests/support/safetensors_file.hpp"
 #include "tests/support/small_tokenizer.hpp"
 #include "tests/support/temp_dir.hpp"
 
@@ -19,6 +20,24 @@ const std::filesystem::path& tiny_model() {
     return options.out;
   }();
   return model;
+}
+
+void write_changed_tiny_model(const std::filesystem::path& folder, const std::string& tensor,
+                              std::initializer_list<int> rows, std::uint16_t bits) {
+  std::filesystem::create_directories(folder);
+  for (const char* name : {"config.json", "tokenizer.json"})
+    std::filesystem::copy_file(tiny_model() / name, folder / name);
+  SafetensorsFile file = SafetensorsFile::read(tiny_model() / "model.safetensors");
+  const auto begin = file.header.at(tensor).at("data_offsets").at(0).get<std::size_t>();
+  constexpr std::size_t kColumns = 256;
+  for (const int row : rows) {
+    for (std::size_t i = 0; i < kColumns; ++i) {
+      const std::size_t at = begin + 2 * (static_cast<std::size_t>(row) * kColumns + i);
+      file.data[at] = static_cast<char>(bits & 0xFF);
+      file.data[at + 1] = static_cast<char>(bits >> 8);
+    }
+  }
+  file.write(folder / "model.safetensors");
 }
 
 }  // namespace ingot::test

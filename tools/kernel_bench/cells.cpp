@@ -6,6 +6,7 @@
 
 #include "kernel_templates/fp8_linear.space.hpp"
 #include "kernel_templates/fp8_linear_sm90.space.hpp"
+#include "runtime/base/error.hpp"
 
 namespace ingot::bench {
 namespace {
@@ -72,6 +73,24 @@ std::vector<Cell> cells() {
   return all;
 }
 
+bool is_wanted(const Cell& cell, const std::vector<std::string>& names) {
+  const auto is_name_of = [](const Cell& one, const std::string& name) {
+    return name == one.name || name == fmt::format("{}:{}", one.name, one.problem.tokens);
+  };
+  for (const auto& name : names) {
+    const auto all = cells();
+    if (std::none_of(all.begin(), all.end(), [&](const Cell& c) { return is_name_of(c, name); })) {
+      throw EngineError(ErrorCode::invalid_argument,
+                        fmt::format("no cell is named {}: a linear is wq_a, wkv, wq_a+wkv, wq_b or "
+                                    "wo_b, one of its cells has :1, :16, :64 or :256 behind it",
+                                    name));
+    }
+  }
+  return names.empty() || std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+           return is_name_of(cell, name);
+         });
+}
+
 int Candidate::param(const std::string& name) const {
   for (const auto& value : variant.params) {
     if (value.name == name) return static_cast<int>(value.value);
@@ -80,11 +99,12 @@ int Candidate::param(const std::string& name) const {
 }
 
 std::string Candidate::brief() const {
-  return fmt::format("{} T{} S{} D{} K{}{}{}{}{}",
+  return fmt::format("{} T{} S{} D{} K{}{}{}{}{}{}",
                      variant.family == "fp8_linear_sm90" ? "sm90" : "mma", param("TOKENS"),
                      param("STAGES"), param("DEPTH"), param("SPLIT_K"),
                      param("CLUSTERED") != 0 ? "c" : "", param("MULTICAST") != 0 ? "m" : "",
-                     param("X_RESIDENT") != 0 ? " R" : "", param("FP8_MMA") != 0 ? " fp8" : "");
+                     param("WARM_UP") != 0 ? " W" : "", param("X_RESIDENT") != 0 ? " R" : "",
+                     param("FP8_MMA") != 0 ? " fp8" : "");
 }
 
 std::vector<Candidate> candidates(const Cell& cell, const cu::DeviceLimits& device) {

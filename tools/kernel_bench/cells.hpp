@@ -23,6 +23,10 @@ struct Cell {
 
 std::vector<Cell> cells();
 
+/// Whether one of `names`, each a linear ("wq_a") or one of its cells ("wq_a:256"), is the cell's;
+/// all cells where there are none. Throws EngineError(invalid_argument) for a name of no cell.
+bool is_wanted(const Cell& cell, const std::vector<std::string>& names);
+
 /// One way to compute a cell.
 struct Candidate {
   jit::Variant variant;

@@ -2,8 +2,10 @@
 // checked against the CPU reference first. For developers; what users run is `ingot bench`.
 //   kernel_bench compile --cubins DIR [--arch sm_90a] [--jobs N] [--nvrtc DIR]   no GPU needed
 //     --index I compiles one variant only, for many processes side by side
-//   kernel_bench run --cubins DIR --out FILE.jsonl [--seconds N] [--only CELL]
+//   kernel_bench run --cubins DIR --out FILE.jsonl [--seconds N]
 //   kernel_bench table --out FILE.jsonl
+// All take --only wq_b,wo_b:64,… for some linears or cells alone; compile and run take
+// --candidate 'sm90 T64' for those that the table names so, to profile one of them, say.
 // Candidates run in a child process: one that faults or hangs costs itself, not the rest.
 #include <fmt/format.h>
 #include <signal.h>
@@ -38,7 +40,8 @@ struct Settings {
   std::filesystem::path cubins = "cubins";
   std::filesystem::path out = "kernel_bench.jsonl";
   std::string arch = "sm_90a";
-  std::string only;
+  std::vector<std::string> only;
+  std::string candidate;  // the beginning of Candidate::brief()
   std::vector<std::filesystem::path> nvrtc;
   int jobs = 2;
   int index = -1;
@@ -68,8 +71,9 @@ int compile(const Settings& settings) {
     if (seen.insert(jit::describe(variant)).second) variants.push_back(variant);
   };
   for (const Cell& cell : cells()) {
+    if (!is_wanted(cell, settings.only)) continue;
     for (const Candidate& candidate : candidates(cell, limits))
-      want(candidate.variant);
+      if (candidate.brief().starts_with(settings.candidate)) want(candidate.variant);
   }
   want({std::string(kernels::ActQuant::kStem), jit::param_values(kernels::ActQuant::Params{})});
   for (const auto& params : kernels::MemoryRead::space({}, limits).candidates())
@@ -114,9 +118,11 @@ class Run {
         [](const Item&, const std::string&) {});
     std::vector<Item> screen;
     for (std::size_t cell = 0; cell < cells_.size(); ++cell) {
-      if (!settings_.only.empty() && cells_[cell].name != settings_.only) continue;
-      for (std::size_t i = 0; i < candidates_[cell].size(); ++i)
-        screen.push_back({cell, i});
+      if (!is_wanted(cells_[cell], settings_.only)) continue;
+      for (std::size_t i = 0; i < candidates_[cell].size(); ++i) {
+        if (candidates_[cell][i].brief().starts_with(settings_.candidate))
+          screen.push_back({cell, i});
+      }
     }
     measure_items(screen, "screen");
     fmt::print(stderr, "kernel_bench: screened {} candidates after {} s\n", screen.size(),
@@ -124,7 +130,7 @@ class Run {
     measure_items(finalists(), "final");
     fmt::print(stderr, "kernel_bench: finished after {} s\n", elapsed_s());
     const auto rows = results_.rows();
-    print_table(rows, results_.card(), cells_);
+    print_table(rows, results_.card(), cells_, settings_.only);
     const bool good = !rows.empty() && std::all_of(rows.begin(), rows.end(), [](const Row& row) {
       return row.error.empty();
     });
@@ -158,6 +164,10 @@ class Run {
                       bench.context().device().sm_count, limits_.sm_count));
     }
     for (std::size_t cell = 0; cell < cells_.size(); ++cell) {
+      if (!is_wanted(cells_[cell], settings_.only)) {
+        card.act_quant_us.push_back(0);
+        continue;
+      }
       ++shared_->sign;
       bench.enter(cells_[cell]);
       try {
@@ -299,13 +309,17 @@ int main(int argc, char** argv) try {
   compile_command->add_option("--jobs", settings.jobs, "compilations side by side");
   compile_command->add_option("--index", settings.index, "compile this one variant only");
   compile_command->add_option("--nvrtc", settings.nvrtc, "folders of NVRTC");
+  for (auto* command : {compile_command, run_command})
+    command->add_option("--candidate", settings.candidate, "those whose short name begins so");
   run_command->add_option("--seconds", settings.seconds, "stop after this long");
-  run_command->add_option("--only", settings.only, "one cell: wq_a, wkv, wq_a+wkv, wq_b, wo_b");
+  for (auto* command : {compile_command, run_command, table_command})
+    command->add_option("--only", settings.only, "linears or cells, as wq_b,wo_b:64")
+        ->delimiter(',');
   CLI11_PARSE(app, argc, argv);
   if (compile_command->parsed()) return compile(settings);
   if (run_command->parsed()) return Run(settings).all();
   const ResultsFile results(settings.out);
-  print_table(results.rows(), results.card(), cells());
+  print_table(results.rows(), results.card(), cells(), settings.only);
   return 0;
 } catch (const EngineError& error) {
   fmt::print(stderr, "kernel_bench: {}\n{}", error.error().message, error.error().log);

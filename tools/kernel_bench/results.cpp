@@ -116,7 +116,8 @@ Card ResultsFile::card() const {
   return card;
 }
 
-void print_table(const std::vector<Row>& rows, const Card& card, const std::vector<Cell>& cells) {
+void print_table(const std::vector<Row>& rows, const Card& card, const std::vector<Cell>& cells,
+                 const std::vector<std::string>& only) {
   fmt::print("{}: empty node 1 block / all SMs / early:", card.name);
   for (const double us : card.empty_node_us)
     fmt::print(" {:.2f}", us);
@@ -130,6 +131,7 @@ void print_table(const std::vector<Row>& rows, const Card& card, const std::vect
       "mma", "quant");
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const Cell& cell = cells[i];
+    if (!is_wanted(cell, only)) continue;
     const auto best = [&](bool x_bf16, const char* family) -> const Row* {
       const Row* found = nullptr;
       for (const Row& row : rows) {

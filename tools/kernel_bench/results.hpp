@@ -49,6 +49,8 @@ class ResultsFile {
 
 /// The table for people: for every cell the best candidate that reads quantised input and the best
 /// that reads bf16, beside the peer and the floor.
-void print_table(const std::vector<Row>& rows, const Card& card, const std::vector<Cell>& cells);
+/// @param only  names of is_wanted()
+void print_table(const std::vector<Row>& rows, const Card& card, const std::vector<Cell>& cells,
+                 const std::vector<std::string>& only);
 
 }  // namespace ingot::bench

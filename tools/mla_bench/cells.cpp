@@ -6,13 +6,14 @@
 #include <array>
 #include <map>
 
+#include "kernel_templates/memory_read.space.hpp"
 #include "kernel_templates/sparse_mla_decode_simt.space.hpp"
 #include "kernel_templates/sparse_mla_decode_sm90.space.hpp"
 
 namespace ingot::bench {
 namespace {
 
-constexpr int kPageEntries = 64;
+constexpr int kPageEntries = kernels::KV_PAGE_ENTRIES;
 constexpr std::array kRows{1, 2, 4, 8, 16, 32, 64, 128};
 
 // H200, a graph of rotating cold inputs, combine kernel included.
@@ -59,7 +60,7 @@ std::vector<MlaCell> mla_cells() {
   std::vector<MlaCell> cells;
   for (const bool first : {true, false})
     for (const int selected : {512, 64, 1024, 0})
-      for (const int heads : {64, 8, 32, 16})
+      for (const int heads : {64, 32, 16, 8})
         for (const int rows : kRows) {
           const bool telling =
               selected == 512 && (rows == 1 || rows == 16 || rows == 64 || rows == 128);
@@ -69,7 +70,8 @@ std::vector<MlaCell> mla_cells() {
 }
 
 std::vector<MlaLayout> mla_layouts() {
-  return {{"beside608", 608, true}, {"planar576", 576, false}, {"beside592", 592, true}};
+  return {{"beside592", kernels::KV_ENTRY_STRIDE, kernels::KV_SCALES_BESIDE},
+          {"planar576", 576, false}};
 }
 
 kernels::SparseMlaDecodeProblem problem_of(const MlaCell& cell, const MlaLayout& layout) {
@@ -109,8 +111,11 @@ std::vector<MlaCandidate> mla_candidates(const MlaCell& cell, int layout,
       candidates.push_back(candidate_of<Family>(problem, params, layout));
   };
   add(kernels::SparseMlaDecode{});
-  candidates.front().is_default = true;
+  const std::size_t others = candidates.size();
   add(kernels::SparseMlaDecodeSm90{});
+  // A space begins with its family's default.
+  const bool wgmma = kernels::SparseMlaDecodeSm90::is_default(problem, device);
+  candidates[wgmma ? others : 0].is_default = true;
   return candidates;
 }
 
@@ -121,6 +126,14 @@ MlaCandidate simt_candidate(const MlaCell& cell) {
   problem.apply_to(params);
   return {.variant = {std::string(kernels::SparseMlaDecodeSimt::kStem), jit::param_values(params)},
           .shape = kernels::SparseMlaDecodeSimt::launch_shape(problem, params)};
+}
+
+std::vector<jit::Variant> fixed_variants(const cu::DeviceLimits& limits) {
+  std::vector<jit::Variant> variants;
+  for (const auto& params : kernels::MemoryRead::space({}, limits).candidates())
+    variants.push_back({std::string(kernels::MemoryRead::kStem), jit::param_values(params)});
+  variants.push_back(simt_candidate(mla_cells().front()).variant);
+  return variants;
 }
 
 }  // namespace ingot::bench

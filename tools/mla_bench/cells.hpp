@@ -23,10 +23,12 @@ struct MlaCell {
   double flashmla_us() const;
 };
 
-/// All cells: the most telling first.
+/// All cells: first the telling ones, 128 + 512 keys at four batches; then the other batches, then
+/// the other key counts.
 std::vector<MlaCell> mla_cells();
+constexpr std::size_t kTellingCells = 16;
 
-/// Where entries lie in both pools.
+/// Where entries lie in both pools: the default, then what it is compared with.
 struct MlaLayout {
   const char* name;
   int entry_stride;
@@ -51,5 +53,8 @@ struct MlaCandidate {
 std::vector<MlaCandidate> mla_candidates(const MlaCell& cell, int layout,
                                          const cu::DeviceLimits& device);
 MlaCandidate simt_candidate(const MlaCell& cell);
+/// What every run needs beside the candidates: the readers of the cold-read curve, the per-head
+/// kernel.
+std::vector<jit::Variant> fixed_variants(const cu::DeviceLimits& limits);
 
 }  // namespace ingot::bench

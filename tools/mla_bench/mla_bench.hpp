@@ -34,7 +34,8 @@ class MlaBench {
   const cu::Context& context() const { return context_; }
   /// Lists and references of one cell; the rest works on it.
   void enter(const MlaCell& cell);
-  /// Checks the candidate, then times it; with `thoroughly` longer, and with dependent launch too.
+  /// Checks the candidate, then times it. With `thoroughly`: repeats the check to the bit, looks
+  /// that the exchange buffers are clean, times longer, and with dependent launch too.
   MlaOutcome run(const MlaCandidate& candidate, bool thoroughly);
   /// Microseconds of the per-head kernel on the cell.
   double simt_us();
@@ -52,8 +53,9 @@ class MlaBench {
   void launch(const jit::Kernel& kernel, const MlaCandidate& candidate, bool early,
               int first) const;
   std::vector<std::uint16_t> output(int first) const;
-  std::string check(const MlaCandidate& candidate, const jit::Kernel& kernel, MlaOutcome& outcome);
-  std::vector<double> exact_rows(int rows) const;
+  std::string check(const MlaCandidate& candidate, const jit::Kernel& kernel, bool thoroughly,
+                    MlaOutcome& outcome);
+  std::vector<double> exact_heads() const;
 
   const CubinFolder& cubins_;
   cu::Context context_;
@@ -66,7 +68,8 @@ class MlaBench {
   std::vector<float> sink_host_, frequency_;
   int lists_of_ = -1;  ///< selected slots that the lists were made for
   MlaCell cell_;
-  std::vector<double> exact_;                           ///< of the first rows
+  std::vector<double> exact_;                           ///< of the first row's first heads
+  std::vector<std::uint16_t> bits_;                     ///< of row 0 and on, of the candidate
   std::map<int, std::vector<std::uint16_t>> expected_;  ///< by first row, of the per-head kernel
 };
 

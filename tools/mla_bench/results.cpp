@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 namespace ingot::bench {
 namespace {
@@ -28,8 +29,13 @@ std::vector<json> lines_of(const std::filesystem::path& file, std::string_view k
   return lines;
 }
 
-double time_of(const MlaRow& row) {
-  return row.early_us > 0 ? std::min(row.us, row.early_us) : row.us;
+/// This run's reads over those beside which the peer was measured.
+double peer_scale(const MlaCard& card) {
+  double scale = 0;
+  for (const ColdRead& point : card.curve)
+    scale +=
+        point.us / cold_read_us(kPeerCurve, point.bytes) / static_cast<double>(card.curve.size());
+  return scale;
 }
 
 }  // namespace
@@ -94,7 +100,7 @@ std::vector<MlaRow> MlaResults::rows() const {
 std::vector<double> MlaResults::simt_us(std::size_t cells) const {
   std::vector<double> times(cells, 0.0);
   for (const json& line : lines_of(file_, "simt"))
-    times.at(line["cell"].get<std::size_t>()) = line["us"];
+    if (const auto cell = line["cell"].get<std::size_t>(); cell < cells) times[cell] = line["us"];
   return times;
 }
 MlaCard MlaResults::card() const {
@@ -109,55 +115,68 @@ MlaCard MlaResults::card() const {
   return card;
 }
 
-void print_mla_table(const MlaResults& results, const std::vector<MlaCell>& cells) {
+void print_mla_head(const MlaResults& results) {
   const MlaCard card = results.card();
-  const auto rows = results.rows();
-  const auto simt = results.simt_us(cells.size());
-  double scale = 0;  // of this run's reads to those beside which the peer was measured
   std::string curve;
-  for (const ColdRead& point : card.curve) {
-    scale +=
-        point.us / cold_read_us(kPeerCurve, point.bytes) / static_cast<double>(card.curve.size());
+  for (const ColdRead& point : card.curve)
     curve += fmt::format(" {:.2f}:{:.2f}", point.bytes / 1e6, point.us);
-  }
   fmt::print("card {}; empty node {:.2f} us; cold reads MB:us{}; peer scaled by {:.3f}\n",
-             card.name, fmt::join(card.empty_node_us, " / "), curve, scale);
+             card.name, fmt::join(card.empty_node_us, " / "), curve, peer_scale(card));
   fmt::print(
       "cell | us plain / early | FlashMLA scaled, x | floor, x | simt | default | error | best "
       "| next\n");
-  int measured = 0, wrong = 0;
-  for (std::size_t cell = 0; cell < cells.size(); ++cell) {
-    std::vector<const MlaRow*> good;
-    const MlaRow* fallback = nullptr;
-    for (const MlaRow& row : rows) {
-      if (row.cell != cell) continue;
-      ++measured;
-      if (!row.error.empty()) {
-        ++wrong;
-        continue;
-      }
-      good.push_back(&row);
-      if (row.is_default) fallback = &row;
-    }
-    if (good.empty()) continue;
-    const bool final_stage = std::any_of(good.begin(), good.end(),
-                                         [](const MlaRow* row) { return row->stage == "final"; });
-    std::erase_if(good, [&](const MlaRow* row) { return final_stage && row->stage != "final"; });
-    std::sort(good.begin(), good.end(),
-              [](const MlaRow* a, const MlaRow* b) { return time_of(*a) < time_of(*b); });
-    const MlaRow& best = *good.front();
-    const double peer = cells[cell].flashmla_us() * scale;
-    const double floor = std::max(cold_read_us(card.curve, cells[cell].bytes()),
-                                  cells[cell].flops() / kGemmFlopsPerUs);
-    std::string next;
-    for (std::size_t i = 1; i < good.size() && i < 4; ++i)
-      next += fmt::format(" | {:.2f}/{:.2f} {}", good[i]->us, good[i]->early_us, good[i]->brief);
-    fmt::print(
-        "{} | {:.2f} / {:.2f} | {:.1f} {:.2f} | {:.1f} {:.2f} | {:.0f} | {:.2f} | {:.1e} | {}{}\n",
-        cells[cell].name(), best.us, best.early_us, peer, peer / best.us, floor, best.us / floor,
-        simt[cell], fallback ? fallback->us : 0.0, best.relative_error, best.brief, next);
+  std::fflush(stdout);
+}
+
+void print_mla_cell(const MlaResults& results, std::size_t index, const MlaCell& cell) {
+  const auto rows = results.rows();
+  std::vector<const MlaRow*> good;
+  const MlaRow* fallback = nullptr;
+  bool final_stage = false;
+  for (const MlaRow& row : rows) {
+    if (row.cell != index || !row.error.empty()) continue;
+    good.push_back(&row);
+    final_stage |= row.stage == "final";
+    if (row.is_default) fallback = &row;  // the later measurement is the longer one
   }
-  fmt::print("{} measurements, {} of them wrong or failed\n", measured, wrong);
+  if (good.empty()) {
+    fmt::print("{} | no candidate was right\n", cell.name());
+    return;
+  }
+  std::erase_if(good, [&](const MlaRow* row) { return final_stage && row->stage != "final"; });
+  std::sort(good.begin(), good.end(),
+            [](const MlaRow* a, const MlaRow* b) { return a->us < b->us; });
+  const MlaRow& best = *good.front();
+  double early = best.early_us;  // of whichever candidate is the fastest so
+  for (const MlaRow* row : good)
+    if (row->early_us > 0) early = std::min(early, row->early_us);
+  const MlaCard card = results.card();
+  const double peer = cell.flashmla_us() * peer_scale(card);
+  const double floor =
+      std::max(cold_read_us(card.curve, cell.bytes()), cell.flops() / kGemmFlopsPerUs);
+  std::string next;
+  for (std::size_t i = 1; i < good.size() && i < 4; ++i)
+    next += fmt::format(" | {:.2f}/{:.2f} {}", good[i]->us, good[i]->early_us, good[i]->brief);
+  fmt::print(
+      "{} | {:.2f} / {:.2f} | {:.1f} {:.2f} | {:.1f} {:.2f} | {:.0f} | {:.2f} | {:.1e} | {}{}\n",
+      cell.name(), best.us, early, peer, peer / best.us, floor, best.us / floor,
+      results.simt_us(index + 1)[index], fallback ? fallback->us : 0.0, best.relative_error,
+      best.brief, next);
+  std::fflush(stdout);
+}
+
+void print_mla_table(const MlaResults& results, const std::vector<MlaCell>& cells) {
+  print_mla_head(results);
+  std::set<std::size_t> measured;
+  std::size_t wrong = 0;
+  const auto rows = results.rows();
+  for (const MlaRow& row : rows) {
+    measured.insert(row.cell);
+    wrong += row.error.empty() ? 0 : 1;
+  }
+  for (const std::size_t cell : measured)
+    print_mla_cell(results, cell, cells.at(cell));
+  fmt::print("{} measurements, {} of them wrong or failed\n", rows.size(), wrong);
 }
 
 }  // namespace ingot::bench

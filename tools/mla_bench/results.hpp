@@ -49,8 +49,11 @@ class MlaResults {
   std::filesystem::path file_;
 };
 
-/// The table for people: for every cell the best candidate, the default, the peer, the floor and
-/// the per-head kernel.
+/// The table for people: what was measured beside it all, then for every cell the best candidate,
+/// the default, the peer, the floor and the per-head kernel.
 void print_mla_table(const MlaResults& results, const std::vector<MlaCell>& cells);
+void print_mla_head(const MlaResults& results);
+/// One line; nothing when no candidate of the cell was right.
+void print_mla_cell(const MlaResults& results, std::size_t index, const MlaCell& cell);
 
 }  // namespace ingot::bench

@@ -26,6 +26,13 @@ std::vector<jit::CubinCache> layers_of(const std::filesystem::path& directory) {
   return {jit::CubinCache(directory)};
 }
 
+Result<jit::ImportResult> import_bundle(const std::filesystem::path& file,
+                                        const jit::CubinCache& cache) {
+  const auto bundle = jit::read_bundle(file);
+  if (!bundle) return tl::unexpected(bundle.error());
+  return jit::import_kernels(*bundle, cache);
+}
+
 /// A bundle with arbitrary content under a right checksum.
 std::string sealed(std::uint64_t schema, const std::string& content) {
   ByteWriter out;
@@ -56,7 +63,7 @@ TEST_CASE("a bundle carries a cache to another folder, where everything hits",
   CHECK(exported->bundle_bytes == std::filesystem::file_size(file));
 
   const jit::CubinCache target(to / "elsewhere/kernels");
-  const auto imported = jit::import_bundle(file, target);
+  const auto imported = import_bundle(file, target);
   REQUIRE(imported);
   CHECK(imported->added == 6);
   CHECK(test::damage_in(target.directory()).empty());
@@ -72,7 +79,7 @@ TEST_CASE("a bundle carries a cache to another folder, where everything hits",
     CHECK(test::read_file(copy) == test::read_file(original.path));
   }
 
-  const auto again = jit::import_bundle(file, target);
+  const auto again = import_bundle(file, target);
   REQUIRE(again);
   CHECK(again->added == 0);
   CHECK(again->known == 6);
@@ -116,17 +123,25 @@ TEST_CASE("a bundle that is cut off, changed or newer imports nothing", "[cpu][j
     REQUIRE_FALSE(jit::decode_bundle(damaged, "b"));
   }
   test::write_file(file, good.substr(0, good.size() / 2));
-  const auto cut = jit::import_bundle(file, target);
+  const auto cut = import_bundle(file, target);
   REQUIRE_FALSE(cut);
   CHECK(cut.error().code == ErrorCode::corrupt);
   CHECK_THAT(cut.error().message, Catch::Contains(file.string()));
 
-  test::write_file(file, sealed(2, "anything"));
-  const auto newer = jit::import_bundle(file, target);
+  test::write_file(file, sealed(3, "anything"));
+  const auto newer = import_bundle(file, target);
   REQUIRE_FALSE(newer);
   CHECK(newer.error().code == ErrorCode::unsupported);
-  CHECK_THAT(newer.error().message, Catch::Contains("its format is 2"));
-  CHECK(jit::import_bundle(folder / "absent", target).error().code == ErrorCode::not_found);
+  CHECK_THAT(newer.error().message, Catch::Contains("its format is 3, this program reads 2: made "
+                                                    "by a newer ingot"));
+  test::write_file(file, sealed(1, "anything"));
+  const auto older = import_bundle(file, target);
+  REQUIRE_FALSE(older);
+  CHECK(older.error().code == ErrorCode::unsupported);
+  CHECK_THAT(older.error().message,
+             Catch::Contains("its format is 1, this program reads 2: made by an older ingot, which "
+                             "had no tuning choices in it; export the cache again"));
+  CHECK(import_bundle(folder / "absent", target).error().code == ErrorCode::not_found);
   CHECK(target.files().empty());
 }
 
@@ -145,20 +160,38 @@ TEST_CASE("an entry whose name or family leads out of the folder is refused",
   renamed.text(jit::encode_entry(**entry, jit::Packing::plain));
   renamed.text("../../escaped.kernel");
   renamed.text(jit::encode_entry(**entry, jit::Packing::plain));
-  test::write_file(file, sealed(1, renamed.take()));
-  const auto by_name = jit::import_bundle(file, target);
+  renamed.u64(0);
+  test::write_file(file, sealed(2, renamed.take()));
+  const auto by_name = import_bundle(file, target);
   REQUIRE_FALSE(by_name);
   CHECK(by_name.error().code == ErrorCode::corrupt);
   CHECK_THAT(by_name.error().message, Catch::Contains("../../escaped.kernel"));
 
   jit::CacheEntry evil = **entry;  // a manifest from which a bad name follows
   evil.manifest.family = "../../escaped";
-  test::write_file(file, jit::encode_bundle({evil}));
-  const auto by_family = jit::import_bundle(file, target);
+  test::write_file(file, jit::encode_bundle({.kernels = {evil}}));
+  const auto by_family = import_bundle(file, target);
   REQUIRE_FALSE(by_family);
   CHECK(by_family.error().code == ErrorCode::corrupt);
   CHECK(target.files().empty());  // not even the good entry
   CHECK_FALSE(std::filesystem::exists(folder.path().parent_path() / "escaped.kernel"));
+}
+
+TEST_CASE("a bundle carries another cache's files, by plain names alone", "[cpu][jit][bundle]") {
+  const test::TempDir folder;
+  const auto file = folder / "f.bundle";
+  const std::vector<jit::BundleFile> files{{"a-1.tuning", "one"}, {"b.tuning", ""}};
+  const auto exported = jit::export_bundle({}, {}, file, files);
+  REQUIRE(exported);
+  CHECK(exported->files == 2);
+  CHECK(exported->kernels == 0);
+  CHECK(jit::read_bundle(file)->files == files);
+  for (const char* name : {"../a", "/a", "a/b", ".hidden", "", "a\nb"}) {
+    const auto bundle = jit::decode_bundle(jit::encode_bundle({.files = {{name, "x"}}}), "b");
+    CAPTURE(name);
+    REQUIRE_FALSE(bundle);
+    CHECK(bundle.error().code == ErrorCode::corrupt);
+  }
 }
 
 TEST_CASE("another user imports a bundle in another folder", "[cpu][jit][bundle]") {

@@ -100,7 +100,12 @@ int ingot_test_hidden_command(int argc, char** argv) {
   }
   if (command == "import-as-nobody") {
     if (!drop_root()) return kCannotRun;
-    const auto imported = jit::import_bundle(arguments[0], jit::CubinCache(arguments[1]));
+    const auto bundle = jit::read_bundle(arguments[0]);
+    if (!bundle) {
+      fmt::print(stderr, "{}\n", bundle.error().message);
+      return 1;
+    }
+    const auto imported = jit::import_kernels(*bundle, jit::CubinCache(arguments[1]));
     if (!imported) {
       fmt::print(stderr, "{}\n", imported.error().message);
       return 1;

@@ -137,14 +137,30 @@ TEST_CASE("a byte-order mark and CRLF are accepted", "[cpu][batch]") {
 
 TEST_CASE("a bad line fails alone and the rest is answered as if it were not there",
           "[cpu][batch]") {
-  const std::vector<std::string> bad{"null",
-                                     "[1,2]",
-                                     "\"x\"",
-                                     "\xFF\xFE",
-                                     std::string("\0", 1),
-                                     "{\"custom_id\": \"z\"}",
-                                     "not json",
-                                     std::string(std::size_t{17} << 20, ' ') + "x"};
+  const auto bare = [](std::string_view id, std::string_view fields) {
+    const std::string whole = line(id, fields);
+    return whole.substr(0, whole.size() - 1);
+  };
+  const std::vector<std::string> bad{
+      "null",
+      "[1,2]",
+      "\"x\"",
+      "\xFF\xFE",
+      std::string("\0", 1),
+      "{\"custom_id\": \"z\"}",
+      "not json",
+      bare("nul", "\"seed\": 1").insert(20, 1, '\0'),
+      R"({"custom_id": "1", "url": "/v1/chat/completions"})",
+      R"({"custom_id": "2", "url": "/v1/chat/completions", "body": "text"})",
+      R"({"custom_id": "3", "url": "/v1/embeddings", "body": {}})",
+      bare("4", "\"stream\": true"),
+      bare("5", "\"max_tokens\": 0"),
+      bare("6", "\"max_tokens\": -1"),
+      bare("7", "\"temperature\": NaN"),
+      bare("8", "\"top_p\": 2"),
+      bare("9", "\"seed\": 1, \"seed\": 1"),
+      bare("a", "\"seed\": 1"),  // a second time
+      std::string(std::size_t{17} << 20, ' ') + "x"};
   Job clean;
   const Ran expected = clean.run(line("a", "\"max_tokens\": 9") + line("b", "\"max_tokens\": 9"));
   Job job;

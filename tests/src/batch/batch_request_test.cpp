@@ -243,6 +243,22 @@ TEST_CASE("an unknown field is refused by name unless that is allowed", "[cpu][b
   CHECK(parse(with_fields("\"temprature\": 1"), defaults));
 }
 
+TEST_CASE("a field that a line gives twice is refused by its path", "[cpu][batch]") {
+  const auto twice = [](const std::string& line, std::string_view path) {
+    refused(line, fmt::format("\"{}\" is given twice", path), "invalid_json");
+  };
+  twice(R"({"custom_id": "a", "custom_id": "b", "url": "/v1/chat/completions", "body": {}})",
+        "custom_id");
+  twice(R"({"custom_id": "a", "url": "/v1/chat/completions", "body": {}, "body": {}})", "body");
+  twice(with_fields(R"("seed": 1, "seed": 2)"), "body.seed");
+  twice(with_fields(R"("messages": [])"), "body.messages");
+  twice(with_body(R"({"messages": [{"role": "user", "content": "x", "content": "y"}]})"),
+        "body.messages[0].content");
+  twice(with_fields(R"("logit_bias": {"5": 1, "5": 2})"), "body.logit_bias.5");
+  twice(with_fields(R"("tools": [{"type": "function", "function": {"name": "f", "name": "g"}}])"),
+        "body.tools[0].function.name");
+}
+
 TEST_CASE("broken messages are refused by place", "[cpu][batch]") {
   refused(with_body("{}"), "messages");
   refused(with_body(R"({"messages": []})"), "messages");

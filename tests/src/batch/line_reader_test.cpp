@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <thread>
 
 #include "tests/support/temp_dir.hpp"
@@ -116,4 +117,36 @@ TEST_CASE("a read that fails is an error that names the input", "[cpu][batch]") 
   REQUIRE(!line);
   CHECK(line.error().code == ErrorCode::io);
   CHECK(line.error().message.find("the input") != std::string::npos);
+}
+
+TEST_CASE("a wait for input ends where it is to be woken, also if that came before it",
+          "[cpu][batch]") {
+  int input[2], wake[2];
+  REQUIRE(::pipe(input) == 0);
+  REQUIRE(::pipe(wake) == 0);
+  LineReader reader(input[0], "the input", 100, wake[0]);
+  REQUIRE(::write(input[1], "a\nb", 3) == 3);
+  CHECK(reader.next().value().value().text == "a");
+  std::thread waker;
+  const bool before = GENERATE(true, false);
+  if (before) {
+    REQUIRE(::write(wake[1], "", 1) == 1);
+  } else {
+    waker = std::thread([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      (void)!::write(wake[1], "", 1);
+    });
+  }
+  CHECK(!reader.next().value());
+  CHECK(reader.interrupted());
+  CHECK(!reader.at_end());
+  if (waker.joinable()) waker.join();
+  // Nothing is lost: once the reason is gone it goes on.
+  char byte;
+  REQUIRE(::read(wake[0], &byte, 1) == 1);
+  REQUIRE(::write(input[1], "c\n", 2) == 2);
+  CHECK(reader.next().value().value().text == "bc");
+  CHECK(!reader.interrupted());
+  for (const int fd : {input[0], input[1], wake[0], wake[1]})
+    ::close(fd);
 }

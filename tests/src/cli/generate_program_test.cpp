@@ -280,7 +280,7 @@ TEST_CASE("a line of 17 MiB costs an error object and little memory", "[cpu][cli
 
 TEST_CASE("a hostile line of 15 MiB is refused within 100 MB beside the model", "[cpu][cli]") {
   const TempDir folder;
-  const std::string_view kind = GENERATE("[", "[],", "0,", "{\"a\":", "\"\\u0000");
+  const std::string_view kind = GENERATE("[", "[],", "0,", "{\"a\":", "\"\\u0000", "7", "\"x\":");
   std::string hostile = "[";
   while (hostile.size() < (std::size_t{15} << 20))
     hostile += kind;
@@ -292,9 +292,24 @@ TEST_CASE("a hostile line of 15 MiB is refused within 100 MB beside the model", 
   if (!kSanitized) CHECK(ran.peak_bytes < 100'000'000);
 }
 
+TEST_CASE("a line of 15 MiB that holds one broken text is refused within 100 MB beside the model",
+          "[cpu][cli]") {
+  const std::string_view end = GENERATE("", "\\u12\"}", "\xff\"}", "\", \"custom_id\": 1}");
+  std::string hostile = "{\"custom_id\": \"";
+  while (hostile.size() < (std::size_t{15} << 20))
+    hostile += "\\u00e9";
+  const TempDir folder;
+  write_file(folder / "in.jsonl", hostile + std::string(end) + "\n");
+  const auto ran = generate(folder / "in.jsonl", folder / "out");
+  CAPTURE(end);
+  CHECK(ran.status == 1);
+  CHECK(lines_of(read_file(folder / "out")).at(0)["error"]["code"] == "invalid_json");
+  if (!kSanitized) CHECK(ran.peak_bytes < 100'000'000);
+}
+
 TEST_CASE("a prompt of 15 MiB is refused within 100 MB beside the model", "[cpu][cli]") {
   const TempDir folder;
-  const std::string_view kind = GENERATE("word ", "\\u00e9", "\\n");
+  const std::string_view kind = GENERATE("x", "word ", "\\u00e9", "\\n");
   std::string content;
   while (content.size() < (std::size_t{15} << 20))
     content += kind;

@@ -111,7 +111,8 @@ TEST_CASE("--device auto says in one line what it took and why", "[cpu][cli]") {
 TEST_CASE("a TP size that does not divide the model is refused with those that do", "[cpu][cli]") {
   const auto ran = run_ingot({"score", "--model", tiny_model(), "--tokens", "5", "--tp", "3"});
   CHECK(ran.status == 2);
-  CHECK(ran.err.find("error: ") != std::string::npos);
+  CHECK(ran.err.find("ingot: error: ") == 0);
+  CHECK(ran.err.find("valid tensor-parallel sizes are 1") != std::string::npos);
 }
 
 TEST_CASE("help and version go to standard output with status 0", "[cpu][cli]") {

@@ -6,6 +6,7 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/base/log.hpp"
+#include "src/text/tokenizer.hpp"
 #include "src/text/utf8.hpp"
 #include "tests/support/temp_dir.hpp"
 
@@ -63,6 +64,23 @@ TEST_CASE("tokens shows special tokens typed by a user as ordinary pieces", "[cp
   options.allow_special = true;
   CHECK(run(options) ==
         "128803  \"<｜User｜>\"  control\n128822  \"</think>\"  control\n2 tokens\n");
+}
+
+TEST_CASE("tokens shows each of the special tokens as ordinary pieces", "[cpu][cli]") {
+  const Tokenizer tokenizer = value_or_throw(Tokenizer::load(real_model()));
+  std::string all;
+  int added = 0;
+  for (TokenId id = 0; id < tokenizer.size(); ++id) {
+    if (!tokenizer.is_added(id)) continue;
+    all += tokenizer.bytes(id);
+    ++added;
+  }
+  CHECK(added == 1283);
+  TokensOptions options = options_for(all);
+  CHECK(run(options).find("control") == std::string::npos);
+  options.allow_special = true;
+  const std::string printed = run(options);
+  CHECK(printed.ends_with("1283 tokens\n"));
 }
 
 TEST_CASE("tokens renders a file of messages", "[cpu][cli]") {

@@ -4,6 +4,14 @@
 #include <catch2/catch.hpp>
 #include <set>
 
+#include "kernel_templates/act_quant.space.hpp"
+#include "kernel_templates/fp8_linear.space.hpp"
+#include "kernel_templates/fp8_linear_sm90.space.hpp"
+#include "kernel_templates/memory_read.space.hpp"
+#include "kernel_templates/rms_norm.space.hpp"
+#include "kernel_templates/rope_kv_append.space.hpp"
+#include "kernel_templates/sparse_mla_decode.space.hpp"
+#include "kernel_templates/split_kv_combine.space.hpp"
 #include "tests/support/temp_dir.hpp"
 
 using namespace ingot;
@@ -56,6 +64,62 @@ TEST_CASE("a plan for another architecture leaves out what does not run there", 
   CHECK(kernel_requests(real_config(), {}, turing)->empty());
 }
 
+TEST_CASE("a plan names the compressors that the model's layers have, and the indexer",
+          "[cpu][plan]") {
+  const auto limits = value_or_throw(cu::limits_of_arch("sm_90a"));
+  const auto value_of = [](const kernels::VariantSet& set, const std::string& name) {
+    const auto& params = set.candidates.front().params;
+    return std::find_if(params.begin(), params.end(), [&](const auto& p) { return p.name == name; })
+        ->value;
+  };
+  const auto compressors = [&](const ModelConfig& config) {
+    std::set<std::pair<std::int64_t, std::int64_t>> found;
+    const auto sets = kernel_requests(config, {.batch_buckets = {1, 64}}, limits);
+    for (const auto& set : value_or_throw(sets))
+      if (set.family == "compress_kv")
+        found.emplace(value_of(set, "RATIO"), value_of(set, "INDEX_KEYS"));
+    return found;
+  };
+  CHECK(compressors(real_config()) ==
+        std::set<std::pair<std::int64_t, std::int64_t>>{{4, 0}, {4, 1}, {128, 0}});
+  ModelConfig only_hca = real_config();
+  std::replace(only_hca.compress_ratios.begin(), only_hca.compress_ratios.end(), 4, 128);
+  CHECK(compressors(only_hca) == std::set<std::pair<std::int64_t, std::int64_t>>{{128, 0}});
+  CHECK_FALSE(
+      families_in(value_or_throw(kernel_requests(only_hca, {}, limits))).contains("indexer_topk"));
+
+  // Contexts of 1M tokens keep fewer ways to cut a row than short ones; heads are not split.
+  const auto sets = value_or_throw(
+      kernel_requests(real_config(), {.tp_size = 8, .context_buckets = {8192, 1'048'576}}, limits));
+  std::vector<std::size_t> ways;
+  for (const auto& set : sets) {
+    if (set.family == "indexer_topk") {
+      CHECK(value_of(set, "TOPK") == 512);
+      ways.push_back(set.candidates.size());
+    }
+    if (set.family.starts_with("indexer_scores")) CHECK(value_of(set, "HEADS") == 64);
+  }
+  CHECK(families_in(sets).contains("indexer_scores_sm90"));
+  REQUIRE(ways.size() == 2);
+  CHECK(ways[0] > ways[1]);
+}
+
+TEST_CASE("a plan refuses an indexer and entries of other widths", "[cpu][plan]") {
+  const auto limits = value_or_throw(cu::limits_of_arch("sm_90a"));
+  ModelConfig other = real_config();
+  other.index_heads = 12;
+  const auto heads = kernel_requests(other, {}, limits);
+  REQUIRE_FALSE(heads);
+  CHECK(heads.error().code == ErrorCode::unsupported);
+  CHECK_THAT(heads.error().message, Catch::Contains("12 heads"));
+  other = real_config();
+  other.rope_dim = 32;
+  const auto rope = kernel_requests(other, {}, limits);
+  REQUIRE_FALSE(rope);
+  CHECK(rope.error().code == ErrorCode::unsupported);
+  CHECK_THAT(rope.error().message, Catch::Contains("32 of them rope"));
+}
+
 TEST_CASE("a plan has each set of variants once", "[cpu][plan]") {
   const auto limits = value_or_throw(cu::limits_of_arch("sm_90a"));
   const auto few = kernel_requests(real_config(), {.batch_buckets = {1}}, limits);
@@ -63,6 +127,45 @@ TEST_CASE("a plan has each set of variants once", "[cpu][plan]") {
   REQUIRE(few);
   REQUIRE(same);
   CHECK(same->size() == few->size());
+}
+
+TEST_CASE("families that may serve one use compete in one tuning, each use once", "[cpu][plan]") {
+  const auto limits = value_or_throw(cu::limits_of_arch("sm_90a"));
+  const auto uses = kernel_uses(real_config(), {.batch_buckets = {16, 64}}, limits);
+  REQUIRE(uses);
+  std::set<std::string> titles;
+  int shared = 0;
+  for (const KernelUse& use : *uses) {
+    CAPTURE(use.tuning.title());
+    CHECK(titles.insert(use.tuning.title()).second);
+    std::size_t candidates = 0;
+    for (const auto& set : use.families)
+      candidates += set.candidates.size();
+    CHECK(use.tuning.candidates.size() == candidates);
+    CHECK(use.tuning.candidates.front() == use.families.front().candidates.front());
+    for (const auto& [rule, count] : use.tuning.rejections)
+      CHECK(rule.find(": ") != std::string::npos);
+    shared +=
+        use.tuning.families() == std::vector<std::string>{"fp8_linear", "fp8_linear_sm90"} ? 1 : 0;
+  }
+  CHECK(shared > 0);
+  // A bucket is a problem of its own, also where its candidates are another's.
+  CHECK(titles.contains("rms_norm hidden=4096 rows=16"));
+  CHECK(titles.contains("rms_norm hidden=4096 rows=64"));
+}
+
+TEMPLATE_TEST_CASE("a family's problem comes back from its fields", "[cpu][plan]",
+                   kernels::ActQuant, kernels::Fp8Linear, kernels::Fp8LinearSm90,
+                   kernels::MemoryRead, kernels::RmsNorm, kernels::RopeKvAppend,
+                   kernels::SparseMlaDecode, kernels::SplitKvCombine) {
+  std::set<std::string> seen;
+  for (const auto& problem : TestType::sample_problems()) {
+    const auto fields = problem_fields(problem);
+    CHECK(seen.insert(describe(fields)).second);
+    const auto back = problem_from<typename TestType::Problem>(fields);
+    REQUIRE(back);
+    CHECK(problem_fields(*back) == fields);
+  }
 }
 
 TEST_CASE("a plan refuses a split that the model does not have, and a model without blocks",

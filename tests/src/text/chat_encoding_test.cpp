@@ -202,6 +202,16 @@ TEST_CASE("arguments that are no JSON object go whole into one parameter", "[cpu
                              "</｜DSML｜parameter>"));
 }
 
+TEST_CASE("arguments with a key twice are written as Python reads them", "[cpu][text]") {
+  std::vector<ChatMessage> messages(2);
+  messages[0].content = "q";
+  messages[1].role = Role::assistant;
+  messages[1].tool_calls = {{"", "f", R"({"a": 1, "a": 2})"}};
+  const std::string text = value_or_throw(render_chat(messages, {})).text();
+  CHECK_THAT(text, Catch::Contains("name=\"a\" string=\"false\">2<"));
+  CHECK_THAT(text, !Catch::Contains(">1<"));
+}
+
 TEST_CASE("JSON in prompts is written as Python writes it", "[cpu][text]") {
   std::vector<ChatMessage> messages(2);
   messages[0].content = "q";
@@ -350,6 +360,17 @@ TEST_CASE("a message of the wrong shape names its index and field", "[cpu][text]
   CAPTURE(chat);
   const std::string message = refusal(chat);
   CHECK_THAT(message, Catch::Contains(place) && Catch::Contains("chat.json"));
+}
+
+TEST_CASE("a message that gives a field twice is refused by its path", "[cpu][text]") {
+  const auto told = [](std::string_view json) {
+    const auto messages = parse_chat_messages(json, "chat.json");
+    return messages ? "accepted" : messages.error().message;
+  };
+  CHECK_THAT(told(R"([{"role": "user", "content": "x", "role": "system"}])"),
+             Catch::Contains("chat.json: \"[0].role\" is given twice"));
+  CHECK_THAT(told(R"({"messages": [{"role": "user", "content": "x"}], "messages": []})"),
+             Catch::Contains("\"messages\" is given twice"));
 }
 
 TEST_CASE("what is not JSON in UTF-8 is refused on one short line", "[cpu][text]") {

@@ -175,3 +175,24 @@ TEST_CASE("a stream of tokens decodes to the same text as all of them at once", 
   CHECK(is_utf8(joined));
   CHECK(joined == mend_utf8(corpus, mended));
 }
+
+TEST_CASE("a stream of bytes becomes the same UTF-8 for every two cuts", "[cpu][text]") {
+  const std::string text = GENERATE(
+      values<std::string>({"aé深😀", "\xF0\x9F\x98\x80\xF0\x9F\x98", "\xED\xA0\x80\xC0\xAF",
+                           "\xFF\xC3z\xE6\xB7\xB7\xE6\xB7", "\xF4\x90\x80\x80\xF0\x80\x80\xE0\x9F",
+                           std::string("\0\xC3\0\xA9\xC3", 5)}));
+  CAPTURE(text);
+  std::string mended;
+  const std::string whole(mend_utf8(text, mended));
+  for (std::size_t first = 0; first <= text.size(); ++first) {
+    for (std::size_t second = first; second <= text.size(); ++second) {
+      Utf8Stream stream;
+      std::string joined = stream.push(text.substr(0, first));
+      joined += stream.push(text.substr(first, second - first));
+      joined += stream.push(text.substr(second));
+      CHECK(is_utf8(joined));
+      joined += stream.finish();
+      CHECK(joined == whole);
+    }
+  }
+}

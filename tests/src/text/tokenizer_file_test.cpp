@@ -7,6 +7,9 @@
 #include "src/text/tokenizer.hpp"
 #include "src/text/tokenizer_file.hpp"
 #include "tests/support/made_tokenizer.hpp"
+#include "tests/support/peak_memory.hpp"
+#include "tests/support/sanitizer.hpp"
+#include "tests/support/skip.hpp"
 #include "tests/support/temp_dir.hpp"
 
 using namespace ingot;
@@ -245,7 +248,15 @@ TEST_CASE("a tokenizer that is not JSON is refused with the place", "[cpu][text]
   CHECK_THAT(refusal(std::string(1 << 20, '['), ErrorCode::corrupt), Catch::Contains("too deeply"));
   CHECK_THAT(refusal(good + "x", ErrorCode::corrupt), Catch::Contains("not valid JSON"));
   CHECK_THAT(refusal("{\"model\": {\"vocab\": {}, \"vocab\": {}}}", ErrorCode::corrupt),
-             Catch::Contains("two lists of model.vocab"));
+             Catch::Contains("\"model.vocab\" is given twice"));
+}
+
+TEST_CASE("a tokenizer that gives a setting twice is refused by its path", "[cpu][text]") {
+  CHECK_THAT(refusal(R"({"version": 1, "version": 2})", ErrorCode::corrupt),
+             Catch::Contains("\"version\" is given twice"));
+  CHECK_THAT(
+      refusal(R"({"added_tokens": [{"id": 1, "id": 2, "content": "x"}]})", ErrorCode::corrupt),
+      Catch::Contains("\"id\" is given twice"));
 }
 
 TEST_CASE("a tokenizer with a million added tokens is refused at once", "[cpu][text]") {
@@ -269,10 +280,10 @@ TEST_CASE("a tokenizer file that is too large or missing is refused unread", "[c
 
   test::write_file(dir / "tokenizer.json", "");
   std::filesystem::resize_file(dir / "tokenizer.json", std::uintmax_t{1} << 40);  // sparse
-  CHECK_THAT(load(dir.path()), Catch::Contains("tokenizer.json: more than the 32 MiB"));
+  CHECK_THAT(load(dir.path()), Catch::Contains("tokenizer.json: more than the 16 MiB"));
 
   test::write_file(dir / "bomb.json.zst", zstd(std::string(kMaxTokenizerBytes + 1, ' ')));
-  CHECK_THAT(load(dir / "bomb.json.zst"), Catch::Contains("bomb.json.zst: more than the 32 MiB"));
+  CHECK_THAT(load(dir / "bomb.json.zst"), Catch::Contains("bomb.json.zst: more than the 16 MiB"));
   const std::string packed = zstd(test::made_tokenizer().dump());
   test::write_file(dir / "cut.zst", packed.substr(0, packed.size() - 3));
   CHECK_THAT(load(dir / "cut.zst"), Catch::Contains("cut.zst: the zstd file is cut short"));
@@ -282,4 +293,32 @@ TEST_CASE("a tokenizer file that is too large or missing is refused unread", "[c
   CHECK(load(dir / "good.zst") == "accepted");
   std::filesystem::create_directory(dir / "folder.json");
   CHECK_THAT(load(dir / "folder.json"), Catch::Contains("holds no tokenizer.json"));
+}
+
+TEST_CASE("refusing a tokenizer takes no memory to speak of", "[cpu][text]") {
+  if (test::kSanitized && test::skip("a sanitizer's memory would be measured")) return;
+  // Each list by itself, up to the size that a file may have.
+  const auto list = [](std::string json, const auto& entry) {
+    for (int i = 0; json.size() < kMaxTokenizerBytes - 100; ++i)
+      json += entry(i);
+    return json;
+  };
+  const std::string json = GENERATE_COPY(
+      list("{\"added_tokens\": [",
+           [](int i) { return fmt::format("{{\"id\":{},\"content\":\"<{}\"}},", i, i); }),
+      list("{\"model\": {\"vocab\": {",
+           [](int i) { return fmt::format("\"a text longer than short {}\":{},", i, i); }),
+      list("{\"model\": {\"merges\": [",
+           [](int i) { return fmt::format("\"left of the merge {}\",", i); }),
+      list("{\"model\": {\"merges\": [",
+           [](int i) {
+             return fmt::format("[\"left of the merge {}\",\"right of the merge\"],", i);
+           }),
+      list("{\"model\": {\"merges\": [\"", [](int) { return "\\u00e9"; }),
+      list("{\"version\": ", [](int) { return "7"; }));
+  const std::size_t grown = test::peak_memory_of([&] {
+    if (Tokenizer::parse(json, "tokenizer.json")) throw std::runtime_error("accepted");
+  });
+  CAPTURE(json.substr(0, 40), grown);
+  CHECK(grown < 80'000'000);  // beside the file's text of 16 MiB
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <stdexcept>
 
 #include "tests/support/emulator/device.hpp"
 
@@ -55,6 +56,9 @@ inline int min(int a, int b) {
 inline int max(int a, int b) {
   return a > b ? a : b;
 }
+inline unsigned min(unsigned a, unsigned b) {
+  return a < b ? a : b;
+}
 inline unsigned max(unsigned a, unsigned b) {
   return a > b ? a : b;
 }
@@ -81,6 +85,9 @@ inline float __fadd_rn(float a, float b) {
 }
 inline float __fsub_rn(float a, float b) {
   return a - b;
+}
+inline float __fdividef(float a, float b) {
+  return a / b;
 }
 // -ffp-contract=off: the plain operators round as these do.
 inline double __dmul_rn(double a, double b) {
@@ -164,7 +171,24 @@ inline unsigned ballot(const void* site, bool predicate) {
       nullptr);
   return result;
 }
-inline constexpr char kShuffleXor = 0, kShuffle = 0, kShuffleUp = 0, kBallot = 0, kSyncWarp = 0;
+// One number from all lanes' numbers, for all lanes.
+inline unsigned reduce(const void* site, unsigned value, unsigned (*join)(unsigned, unsigned)) {
+  unsigned result = 0;
+  warp_collective(
+      site, &value, &result,
+      [](const void* const* operands, void* const* results, const void* extra) {
+        const auto both = *static_cast<unsigned (*const*)(unsigned, unsigned)>(extra);
+        unsigned joined = *static_cast<const unsigned*>(operands[0]);
+        for (int i = 1; i < 32; ++i)
+          joined = both(joined, *static_cast<const unsigned*>(operands[i]));
+        for (int i = 0; i < 32; ++i)
+          *static_cast<unsigned*>(results[i]) = joined;
+      },
+      &join);
+  return result;
+}
+inline constexpr char kShuffleXor = 0, kShuffle = 0, kShuffleUp = 0, kBallot = 0, kSyncWarp = 0,
+                      kReduceAdd = 0, kReduceMin = 0, kReduceMax = 0, kMaximum = 0;
 
 }  // namespace ingot::test::emulator
 
@@ -181,24 +205,42 @@ T __shfl_sync(unsigned, T value, int from) {
       &kShuffle, value, [](int, int source) { return source & 31; }, from);
 }
 template <class T>
-T __shfl_up_sync(unsigned, T value, int lanes) {
+T __shfl_up_sync(unsigned, T value, int distance) {
   using namespace ingot::test::emulator;
   return exchange(
-      &kShuffleUp, value, [](int lane, int n) { return lane < n ? lane : lane - n; }, lanes);
+      &kShuffleUp, value, [](int lane, int d) { return lane < d ? lane : lane - d; }, distance);
+}
+inline unsigned __reduce_add_sync(unsigned, unsigned value) {
+  using namespace ingot::test::emulator;
+  return reduce(&kReduceAdd, value, [](unsigned a, unsigned b) { return a + b; });
+}
+inline unsigned __reduce_min_sync(unsigned, unsigned value) {
+  using namespace ingot::test::emulator;
+  return reduce(&kReduceMin, value, [](unsigned a, unsigned b) { return min(a, b); });
+}
+inline unsigned __reduce_max_sync(unsigned, unsigned value) {
+  using namespace ingot::test::emulator;
+  return reduce(&kReduceMax, value, [](unsigned a, unsigned b) { return max(a, b); });
 }
 inline unsigned __ballot_sync(unsigned, bool predicate) {
   return ingot::test::emulator::ballot(&ingot::test::emulator::kBallot, predicate);
 }
+inline int __reduce_max_sync(unsigned, int value) {
+  int result = 0;
+  ingot::test::emulator::warp_collective(
+      &ingot::test::emulator::kMaximum, &value, &result,
+      [](const void* const* operands, void* const* results, const void*) {
+        int most = *static_cast<const int*>(operands[0]);
+        for (int i = 1; i < 32; ++i)
+          most = max(most, *static_cast<const int*>(operands[i]));
+        for (int i = 0; i < 32; ++i)
+          *static_cast<int*>(results[i]) = most;
+      },
+      nullptr);
+  return result;
+}
 inline bool __any_sync(unsigned, bool predicate) {
   return __ballot_sync(~0u, predicate) != 0;
-}
-inline unsigned __reduce_max_sync(unsigned, unsigned value) {
-  for (int lanes = 16; lanes > 0; lanes /= 2)
-    value = max(value, __shfl_xor_sync(~0u, value, lanes));
-  return value;
-}
-inline unsigned __reduce_min_sync(unsigned, unsigned value) {
-  return ~__reduce_max_sync(~0u, ~value);
 }
 inline void __syncwarp() {
   (void)ingot::test::emulator::ballot(&ingot::test::emulator::kSyncWarp, true);
@@ -207,19 +249,31 @@ inline void __syncthreads() {
   const auto& size = ingot::test::emulator::block_size();
   ingot::test::emulator::sync_block(0, static_cast<int>(size.x * size.y * size.z), true);
 }
-inline int atomicMax(int* at, int value) {
-  const int old = *at;
+template <class T>
+T atomicMax(T* at, T value) {
+  const T old = *at;
   if (value > old) *at = value;
+  return old;
+}
+template <class T>
+T atomicMin(T* at, T value) {
+  const T old = *at;
+  if (value < old) *at = value;
   return old;
 }
 inline unsigned atomicAdd(unsigned* at, unsigned value) {
   const unsigned old = *at;
-  *at += value;
+  *at = old + value;
   return old;
 }
 inline unsigned long long atomicAdd(unsigned long long* at, unsigned long long value) {
   const unsigned long long old = *at;
-  *at += value;
+  *at = old + value;
+  return old;
+}
+inline unsigned atomicOr(unsigned* at, unsigned value) {
+  const unsigned old = *at;
+  *at = old | value;
   return old;
 }
 inline void __threadfence() {}

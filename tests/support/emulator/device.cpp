@@ -38,6 +38,7 @@ struct Barrier {
   int missing = 0;
   std::int64_t missing_bytes = 0;
   std::uint32_t phase = 0;
+  std::vector<int> waiting = {};
 };
 struct Block;
 struct Meeting {  // of a warp or warpgroup
@@ -52,6 +53,17 @@ struct NamedBarrier {
   bool any = false;
   std::vector<int> waiting;
 };
+struct Cluster {
+  int alive = 0;
+  int arrived = 0;
+  std::int64_t phase = 0;
+  std::vector<Block*> blocks;
+};
+/// Products that a warpgroup has started, by committed group.
+struct Products {
+  std::deque<std::vector<std::function<void()>>> committed;
+  std::vector<std::function<void()>> open;
+};
 struct Fiber {
   ucontext_t context;
   std::unique_ptr<std::byte[]> stack;
@@ -59,8 +71,9 @@ struct Fiber {
   Dim3 thread;
   int rank = 0;  // in the block
   bool done = false;
-  bool vote = false;         // of the last sync_block_or
-  std::vector<Copy> copies;  // cp.async since the last arrive_when_copied or commit_copies
+  std::int64_t cluster_phase = -1;  // that the thread has arrived for
+  bool vote = false;                // of the last sync_block_or
+  std::vector<Copy> copies;         // cp.async since the last arrive_when_copied or commit_copies
   std::deque<std::vector<Copy>> groups;  // committed, oldest first
 };
 struct Block {
@@ -71,6 +84,8 @@ struct Block {
   std::map<int, NamedBarrier> named;
   std::vector<Meeting> warps, warpgroups;
   std::vector<PendingCopy> pending;
+  std::vector<Products> products;  // by warpgroup
+  Cluster* cluster = nullptr;
 };
 
 struct Machine {
@@ -79,6 +94,7 @@ struct Machine {
   std::mt19937_64 random;
   ucontext_t scheduler;
   std::vector<std::unique_ptr<Block>> blocks;
+  std::vector<Cluster> clusters;
   std::vector<Fiber> fibers;
   std::vector<int> ready;
   int current = -1;
@@ -95,6 +111,13 @@ struct Machine {
 
 Machine* machine = nullptr;  // of the running launch; tests run one at a time
 
+void finish_cluster_phase(Cluster& cluster) {
+  if (cluster.arrived < cluster.alive) return;
+  cluster.arrived = 0;
+  ++cluster.phase;
+  machine->idle = 0;
+}
+
 void enter() {
   Machine& m = *machine;
   try {
@@ -103,6 +126,10 @@ void enter() {
     if (!m.failure) m.failure = std::current_exception();
   }
   m.fiber().done = true;
+  Cluster& cluster = *m.fiber().block->cluster;
+  --cluster.alive;
+  if (m.fiber().cluster_phase == cluster.phase) --cluster.arrived;
+  if (cluster.arrived > 0) finish_cluster_phase(cluster);
   m.leave();
 }
 
@@ -120,6 +147,9 @@ void finish_phase(Barrier& barrier) {
   ++barrier.phase;
   barrier.missing = barrier.arrivals;
   machine->idle = 0;
+  for (const int index : barrier.waiting)
+    machine->wake(index);
+  barrier.waiting.clear();
 }
 Barrier& barrier_at(Block& block, std::uint32_t address) {
   const auto found = block.barriers.find(address);
@@ -181,6 +211,8 @@ void run(const Launch& launch, const std::function<void()>& kernel) {
   const std::size_t blocks =
       static_cast<std::size_t>(launch.grid.x) * launch.grid.y * launch.grid.z;
   m.fibers = std::vector<Fiber>(blocks * threads);
+  const Dim3& size = launch.cluster;
+  m.clusters.resize(blocks / (size.x * size.y * size.z));
   std::size_t next = 0;
   for (unsigned z = 0; z < launch.grid.z; ++z)
     for (unsigned y = 0; y < launch.grid.y; ++y)
@@ -192,6 +224,12 @@ void run(const Launch& launch, const std::function<void()>& kernel) {
         block->shared = block->memory.data() + (1024 - address % 1024) % 1024;
         block->warps.resize((threads + kWarp - 1) / kWarp);
         block->warpgroups.resize((threads + kWarpgroup - 1) / kWarpgroup);
+        block->products.resize(block->warpgroups.size());
+        block->cluster = &m.clusters[(z / size.z * (launch.grid.y / size.y) + y / size.y) *
+                                         (launch.grid.x / size.x) +
+                                     x / size.x];
+        block->cluster->blocks.push_back(block.get());
+        block->cluster->alive += static_cast<int>(threads);
         for (unsigned t = 0; t < threads; ++t, ++next) {
           Fiber& fiber = m.fibers[next];
           fiber.block = block.get();
@@ -316,7 +354,7 @@ bool sync_block_or(int id, int threads, bool predicate) {
 
 void barrier_init(std::uint32_t barrier, int arrivals) {
   (void)shared_pointer(barrier);
-  machine->fiber().block->barriers[barrier] = {arrivals, arrivals, 0, 0};
+  machine->fiber().block->barriers[barrier] = {arrivals, arrivals, 0, 0, {}};
 }
 void barrier_expect(std::uint32_t barrier, std::uint32_t bytes) {
   barrier_at(*machine->fiber().block, barrier).missing_bytes += bytes;
@@ -327,9 +365,14 @@ void barrier_arrive(std::uint32_t barrier) {
   finish_phase(b);
 }
 void barrier_wait(std::uint32_t barrier, std::uint32_t parity) {
-  Block& block = *machine->fiber().block;
-  while ((barrier_at(block, barrier).phase & 1) == parity)
-    yield();
+  Machine& m = *machine;
+  Block& block = *m.fiber().block;
+  while (true) {
+    Barrier& b = barrier_at(block, barrier);
+    if ((b.phase & 1) != parity) return;
+    b.waiting.push_back(m.current);
+    m.leave();
+  }
 }
 
 void copy_bulk(std::uint32_t to, const void* from, std::uint32_t bytes, std::uint32_t barrier) {
@@ -338,6 +381,75 @@ void copy_bulk(std::uint32_t to, const void* from, std::uint32_t bytes, std::uin
   (void)shared_pointer(to + bytes - 1);
   machine->fiber().block->pending.push_back({{{to, from, bytes}}, barrier, true});
 }
+
+namespace {
+
+Block& block_of_cluster(unsigned rank) {
+  return *machine->fiber().block->cluster->blocks.at(rank);
+}
+
+}  // namespace
+
+void copy_bulk_remote(std::uint32_t to, const void* from, std::uint32_t bytes,
+                      std::uint32_t barrier, unsigned rank) {
+  if (to % 16 != 0 || bytes % 16 != 0 || reinterpret_cast<std::uintptr_t>(from) % 16 != 0)
+    throw std::runtime_error("a bulk copy is not in whole 16-byte words");
+  (void)shared_pointer(to + bytes - 1);
+  block_of_cluster(rank).pending.push_back({{{to, from, bytes}}, barrier, true});
+}
+void store_remote(std::uint32_t to, const void* from, std::uint32_t bytes, std::uint32_t barrier,
+                  unsigned rank) {
+  if (to % bytes != 0) throw std::runtime_error("a remote store is not aligned to its size");
+  (void)shared_pointer(to + bytes - 1);
+  Block& block = block_of_cluster(rank);
+  std::memcpy(block.shared + to, from, bytes);
+  Barrier& b = barrier_at(block, barrier);
+  b.missing_bytes -= bytes;
+  finish_phase(b);
+}
+void barrier_arrive_remote(std::uint32_t barrier, unsigned rank) {
+  Barrier& b = barrier_at(block_of_cluster(rank), barrier);
+  if (--b.missing < 0) throw std::runtime_error("more arrivals than a barrier expects");
+  finish_phase(b);
+}
+void arrive_cluster() {
+  Cluster& cluster = *machine->fiber().block->cluster;
+  machine->fiber().cluster_phase = cluster.phase;
+  ++cluster.arrived;
+  finish_cluster_phase(cluster);
+}
+void wait_cluster() {
+  const Cluster& cluster = *machine->fiber().block->cluster;
+  while (cluster.phase == machine->fiber().cluster_phase)
+    yield();
+}
+
+namespace {
+
+Products& my_products() {
+  const Fiber& fiber = machine->fiber();
+  return fiber.block->products[static_cast<std::size_t>(fiber.rank / kWarpgroup)];
+}
+
+}  // namespace
+
+void queue_product(std::function<void()> product) {
+  my_products().open.push_back(std::move(product));
+}
+void commit_products() {
+  Products& products = my_products();
+  products.committed.push_back(std::move(products.open));
+  products.open.clear();
+}
+void wait_products(std::size_t pending) {
+  Products& products = my_products();
+  while (products.committed.size() > pending) {
+    for (const auto& product : products.committed.front())
+      product();
+    products.committed.pop_front();
+  }
+}
+
 void copy_async(std::uint32_t to, const void* from, std::uint32_t bytes) {
   if (to % bytes != 0 || reinterpret_cast<std::uintptr_t>(from) % bytes != 0)
     throw std::runtime_error("an asynchronous copy is not aligned to its size");

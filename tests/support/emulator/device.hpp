@@ -24,6 +24,7 @@ struct Launch {
   Dim3 block;
   std::size_t smem_bytes = 0;
   std::uint64_t seed = 0;
+  Dim3 cluster = {};  ///< blocks of a cluster; divides the grid
 };
 
 /// Runs `kernel` once per thread, all blocks at the same time. Throws std::runtime_error when no
@@ -67,6 +68,24 @@ void barrier_wait(std::uint32_t barrier, std::uint32_t parity);
 
 /// Bulk copy from global memory that completes on a barrier.
 void copy_bulk(std::uint32_t to, const void* from, std::uint32_t bytes, std::uint32_t barrier);
+
+// Within a cluster; `rank` counts its blocks, x fastest.
+/// Bulk copy to block `rank`, from global or from this block's shared memory.
+void copy_bulk_remote(std::uint32_t to, const void* from, std::uint32_t bytes,
+                      std::uint32_t barrier, unsigned rank);
+/// A store of one thread that completes on a barrier of block `rank`.
+void store_remote(std::uint32_t to, const void* from, std::uint32_t bytes, std::uint32_t barrier,
+                  unsigned rank);
+void barrier_arrive_remote(std::uint32_t barrier, unsigned rank);
+/// The cluster's own barrier, of all threads of its blocks that have not ended.
+void arrive_cluster();
+void wait_cluster();
+
+/// Products of the calling thread's warpgroup: done as late as allowed, in wait_products. Called by
+/// one thread for the group, in a collective's `combine`.
+void queue_product(std::function<void()> product);
+void commit_products();
+void wait_products(std::size_t pending);
 /// cp.async of this thread, and the arrival that follows its copies so far.
 void copy_async(std::uint32_t to, const void* from, std::uint32_t bytes);
 void arrive_when_copied(std::uint32_t barrier);

@@ -1,12 +1,14 @@
 // One variant of a sparse MLA decode family on the emulator. Compiled once per variant with
 //   VARIANT      its name
-//   FAMILY       0 sparse_mla_decode, 1 sparse_mla_decode_sm90, 2 sparse_mla_decode_simt
+//   FAMILY       0 sparse_mla_decode, 1 sparse_mla_decode_sm90, 2 sparse_mla_decode_simt,
+//                3 sparse_mla_prefill_sm90, 4 sparse_mla_prefill
 //   OVERRIDES    {"PARAM", value}, … for parameters that differ from the default
 // and with `kernels` and the kernel's name renamed, so that variants live side by side.
 #include <algorithm>
 #include <stdexcept>
 #include <string_view>
 
+#include "common/kv_layout.cuh"
 #include "tests/support/emulator/cuda.hpp"
 #include "tests/support/emulator/sparse_mla_variants.hpp"
 
@@ -32,6 +34,10 @@ constexpr int value_of(std::string_view name, int value) {
 #include "sparse_mla_decode.params.def"
 #elif FAMILY == 1
 #include "sparse_mla_decode_sm90.params.def"
+#elif FAMILY == 3
+#include "sparse_mla_prefill_sm90.params.def"
+#elif FAMILY == 4
+#include "sparse_mla_prefill.params.def"
 #else
 #include "sparse_mla_decode_simt.params.def"
 #endif
@@ -41,6 +47,10 @@ constexpr int value_of(std::string_view name, int value) {
 #include "sparse_mla_decode.cuh"
 #elif FAMILY == 1
 #include "sparse_mla_decode_sm90.cuh"
+#elif FAMILY == 3
+#include "sparse_mla_prefill_sm90.cuh"
+#elif FAMILY == 4
+#include "sparse_mla_prefill.cuh"
 #else
 #include "sparse_mla_decode_simt.cuh"
 #endif
@@ -56,6 +66,9 @@ using kernels::SparseMlaDecodeArgs;
 
 #if FAMILY == 2
 constexpr int TILE_HEADS = 1, NSPLIT = 1;
+constexpr int kPieces = 1;
+#elif FAMILY == 3
+constexpr int NSPLIT = 1;
 constexpr int kPieces = 1;
 #else
 constexpr int kPieces = kernels::PIECES;
@@ -92,6 +105,10 @@ std::vector<std::uint16_t> run_variant(const SparseMlaVariant& variant, const Sp
   args.selected_slots = in.selected_slots;
 #if FAMILY == 2
   const Dim3 grid{static_cast<unsigned>(in.heads), static_cast<unsigned>(in.rows)};
+#elif FAMILY == 3
+  const Dim3 grid{2};  // fewer than items, so that each block has several
+#elif FAMILY == 4
+  const Dim3 grid{static_cast<unsigned>(in.heads / TILE_HEADS), static_cast<unsigned>(in.rows)};
 #else
   const Dim3 grid{static_cast<unsigned>(NSPLIT), static_cast<unsigned>(in.heads / TILE_HEADS),
                   static_cast<unsigned>(in.rows)};
@@ -101,6 +118,10 @@ std::vector<std::uint16_t> run_variant(const SparseMlaVariant& variant, const Sp
   emulator::run(launch, [&] { kernels::sparse_mla_decode(args); });
 #elif FAMILY == 1
   emulator::run(launch, [&] { kernels::sparse_mla_decode_sm90(args); });
+#elif FAMILY == 3
+  emulator::run(launch, [&] { kernels::sparse_mla_prefill_sm90(args); });
+#elif FAMILY == 4
+  emulator::run(launch, [&] { kernels::sparse_mla_prefill(args); });
 #else
   emulator::run(launch, [&] { kernels::sparse_mla_decode_simt(args); });
 #endif
@@ -120,11 +141,14 @@ SparseMlaVariant VARIANT() {
   v.nsplit = NSPLIT;
   v.pieces = kPieces;
   v.threads = kernels::THREADS;
-#if FAMILY == 0
+#if FAMILY == 0 || FAMILY == 4
   v.smem_bytes = kernels::SMEM_BYTES;
 #elif FAMILY == 1
   v.smem_bytes =
       kernels::sparse_mla_decode_sm90_smem_bytes(TILE_HEADS, STAGES, NSPLIT, SCALES_BESIDE);
+#elif FAMILY == 3
+  v.smem_bytes = kernels::SMEM_BYTES;
+  v.rows = 5;
 #else
   v.smem_bytes = kernels::sparse_mla_decode_simt_smem_bytes(WARPS);
 #endif

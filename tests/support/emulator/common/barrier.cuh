@@ -1,5 +1,5 @@
 #pragma once
-#include <stdexcept>
+#include <cstring>
 
 #include "common/types.cuh"
 #include "tests/support/emulator/cuda.hpp"
@@ -30,12 +30,38 @@ inline void publish_to_async_proxy() {}
 inline void copy_bulk(u32 to, const void* from, u32 bytes, u32 barrier) {
   test::emulator::copy_bulk(to, from, bytes, barrier);
 }
-// Clusters are not modelled.
-inline void store_remote(u32, uint4, u32, u32) {
-  throw std::runtime_error("a cluster's memory is not modelled");
+inline void prefetch_bulk(const void*, u32) {}
+
+inline u64 evict_first_policy() {
+  return 0;
 }
-inline void copy_remote(u32, u32, u32, u32, u32) {
-  throw std::runtime_error("a cluster's memory is not modelled");
+inline void copy_bulk(u32 to, const void* from, u32 bytes, u32 barrier, u64) {
+  copy_bulk(to, from, bytes, barrier);
+}
+inline void copy_bulk_multicast(u32 to, const void* from, u32 bytes, u32 barrier, u16 ranks, u64) {
+  for (unsigned rank = 0; rank < 16; ++rank)
+    if (ranks >> rank & 1) test::emulator::copy_bulk_remote(to, from, bytes, barrier, rank);
+}
+inline void store_bulk(void* to, u32 from, u32 bytes) {
+  std::memcpy(to, test::emulator::shared_pointer(from), bytes);
+}
+inline void commit_stores() {}
+inline void wait_stores_read() {}
+inline void wait_stores() {}
+inline void arrive_remote(u32 barrier, u32 rank) {
+  test::emulator::barrier_arrive_remote(barrier, rank);
+}
+inline void store_remote(u32 to, uint4 value, u32 barrier, u32 rank) {
+  test::emulator::store_remote(to, &value, sizeof value, barrier, rank);
+}
+inline void copy_remote(u32 to, u32 from, u32 bytes, u32 barrier, u32 rank) {
+  test::emulator::copy_bulk_remote(to, test::emulator::shared_pointer(from), bytes, barrier, rank);
+}
+inline void arrive_cluster() {
+  test::emulator::arrive_cluster();
+}
+inline void wait_cluster() {
+  test::emulator::wait_cluster();
 }
 
 }  // namespace ingot::kernels::barrier

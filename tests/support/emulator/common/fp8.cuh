@@ -29,6 +29,9 @@ inline u32 code_of(float value) {
 inline u32 from_floats(float low, float high) {
   return code_of(low) | (code_of(high) << 8);
 }
+inline float ue8m0_value(u32 byte) {
+  return std::ldexp(1.0f, static_cast<int>(byte) - 127);
+}
 inline int scale_exponent(float amax) {
   const u32 bits = __float_as_uint(std::fmax(amax, 1e-4f) * (1.0f / 448.0f));
   return min(static_cast<int>(bits >> 23) - 127 + ((bits & 0x7fffffu) != 0 ? 1 : 0), 127);
@@ -39,19 +42,25 @@ inline float inverse_power_of_two(int exponent) {
 inline float power_of_two(int exponent) {
   return std::ldexp(1.0f, exponent);
 }
-inline float ue8m0_value(u32 byte) {
-  return std::ldexp(1.0f, static_cast<int>(byte) - 127);
+constexpr u32 kInfinityBits = 0x7f800000u;
+constexpr float kF16Factor = 1.0f;
+inline u32 to_f16(u32 pair) {
+  return pack_f16(value_of(pair & 0xff), value_of(pair >> 8 & 0xff));
 }
+inline u32 high_to_f16(u32 word) {
+  return to_f16(word >> 16);
+}
+
 struct Quantized {
   uint2 codes;
   float scale;
 };
-// Half a warp's 128 values, eight a lane.
+// One activation group of 128: half a warp, eight bf16 values a lane.
 inline Quantized quantize_group(uint4 eight) {
   const u32 words[4] = {eight.x, eight.y, eight.z, eight.w};
   u32 bits = 0;
-  for (const u32 word : words)
-    bits = max(bits, max((word << 16) & 0x7fffffffu, word & 0x7fff0000u));
+  for (int i = 0; i < 8; ++i)
+    bits = max(bits, (i % 2 == 0 ? words[i / 2] << 16 : words[i / 2] & 0xffff0000u) & 0x7fffffffu);
   for (int lanes = 8; lanes > 0; lanes /= 2)
     bits = max(bits, __shfl_xor_sync(0xffffffffu, bits, lanes));
   const int exponent = scale_exponent(__uint_as_float(bits));
@@ -61,14 +70,7 @@ inline Quantized quantize_group(uint4 eight) {
     halves[i] = from_floats(__uint_as_float(words[i] << 16) * factor,
                             __uint_as_float(words[i] & 0xffff0000u) * factor);
   return {make_uint2(halves[0] | (halves[1] << 16), halves[2] | (halves[3] << 16)),
-          bits > 0x7f800000u ? __uint_as_float(0x7fffffffu) : power_of_two(exponent)};
-}
-constexpr float kF16Factor = 1.0f;
-inline u32 to_f16(u32 pair) {
-  return pack_f16(value_of(pair & 0xff), value_of(pair >> 8 & 0xff));
-}
-inline u32 high_to_f16(u32 word) {
-  return to_f16(word >> 16);
+          bits > 0x7f800000u ? __uint_as_float(0x7fffffffu) : std::ldexp(1.0f, exponent)};
 }
 
 }  // namespace ingot::kernels::fp8

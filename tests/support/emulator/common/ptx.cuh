@@ -67,8 +67,17 @@ inline u32 transpose_matrix(u32 fragment) {
       nullptr);
   return result;
 }
+inline u32 permute(u32 low, u32 high, u32 selectors) {
+  if ((selectors & 0x8888u) != 0) throw std::runtime_error("a selector replicates a sign");
+  return __byte_perm(low, high, selectors);
+}
 inline float2 load_shared(u32 from) {
   float2 value;
+  std::memcpy(&value, test::emulator::shared_pointer(from), sizeof value);
+  return value;
+}
+inline float load_shared_float(u32 from) {
+  float value;
   std::memcpy(&value, test::emulator::shared_pointer(from), sizeof value);
   return value;
 }
@@ -76,6 +85,9 @@ inline uint4 load_shared_words(u32 from) {
   uint4 value;
   std::memcpy(&value, test::emulator::shared_pointer(from), sizeof value);
   return value;
+}
+inline void store_shared(u32 to, uint2 value) {
+  std::memcpy(test::emulator::shared_pointer(to), &value, sizeof value);
 }
 inline void store_shared(u32 to, uint4 value) {
   std::memcpy(test::emulator::shared_pointer(to), &value, sizeof value);
@@ -129,6 +141,10 @@ inline uint2 load_relaxed_pair(const void* from) {
   test::emulator::yield();
   return load_aligned<uint2>(from);
 }
+inline u32 load_relaxed_word(const void* from) {
+  test::emulator::yield();
+  return load_aligned<u32>(from);
+}
 inline u32 load_byte(const void* from) {
   return *static_cast<const u8*>(from);
 }
@@ -140,6 +156,12 @@ inline float load_float(const float* from) {
 }
 inline uint2 load_pair(const void* from) {
   return load_aligned<uint2>(from);
+}
+inline uint4 load_words(const void* from) {
+  return load_aligned<uint4>(from);
+}
+inline u32 load_word(const void* from) {
+  return load_aligned<u32>(from);
 }
 
 template <int REGISTERS>

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+#include <vector>
+
+#include "kernel_templates/indexer_topk.args.h"
+#include "runtime/cuda/device_limits.hpp"
+#include "runtime/cuda/launch.hpp"
+#include "tuner/space.hpp"
+
+namespace ingot::kernels {
+
+struct IndexerTopkParams {
+#define PARAM(type, name, value, doc) type name = value;
+#include "kernel_templates/indexer_topk.params.def"
+#undef PARAM
+
+  template <class Visitor>
+  void for_each(Visitor&& visit) const {
+#define PARAM(type, name, value, doc) visit(#type, #name, name);
+#include "kernel_templates/indexer_topk.params.def"
+#undef PARAM
+  }
+  bool operator==(const IndexerTopkParams&) const = default;
+};
+
+struct IndexerTopkProblem {
+  int rows = 1;          ///< query tokens
+  int entries = 262144;  ///< at most so many in a row
+  int topk = 512;
+  bool map_pages = true;  ///< the result is slots of a paged pool
+  int page_entries = 64;
+
+  template <class Self, class Visit>
+  static void for_each_field(Self& self, Visit&& visit) {
+    auto& [rows, entries, topk, map_pages, page_entries] = self;
+    visit("rows", rows);
+    visit("entries", entries);
+    visit("topk", topk);
+    visit("map_pages", map_pages);
+    visit("page_entries", page_entries);
+  }
+};
+
+/// The highest scores of each row, exactly. Device code: indexer_topk.cuh.
+struct IndexerTopk {
+  static constexpr std::string_view kStem = "indexer_topk";
+  using Params = IndexerTopkParams;
+  using Problem = IndexerTopkProblem;
+  using Args = IndexerTopkArgs;
+
+  static bool runs_on(const cu::DeviceLimits& device) { return device.arch >= 80; }
+
+  static int chunk(const Params& c) { return indexer_topk_chunk(c.THREADS, c.VECTORS); }
+  /// Blocks of a row: chunks of the longest row.
+  static int chunks(const Problem& problem, const Params& c) {
+    return indexer_topk_chunks(problem.entries, chunk(c));
+  }
+
+  static Space<Params> space(const Problem& problem, const cu::DeviceLimits& device) {
+    Params base;
+    base.TOPK = problem.topk;
+    base.MAP_PAGES = problem.map_pages;
+    base.PAGE_ENTRIES = problem.page_entries;
+    return Space<Params>(base)
+        .axis(&Params::THREADS, {256, 512, 1024})
+        .axis(&Params::VECTORS, {2, 4, 8})
+        .keep_if("a thread's scores fit its registers",
+                 [](const Params& c) { return c.THREADS * c.VECTORS <= 4096; })
+        .keep_if("a chunk has enough groups to bound the selection",
+                 [](const Params& c) { return 2 * c.TOPK <= c.THREADS * c.VECTORS; })
+        .keep_if("the candidates of a row's chunks fit one chunk",
+                 [=](const Params& c) { return chunks(problem, c) <= chunk(c) / c.TOPK; })
+        .keep_if("shared memory fits",
+                 [=](const Params& c) { return smem_bytes(c) <= device.smem_per_block_bytes; });
+  }
+
+  static int smem_bytes(const Params& c) { return indexer_topk_smem_bytes(c.THREADS, c.VECTORS); }
+  /// Of candidate_keys, and of candidate_indices.
+  static std::size_t candidate_bytes(const Problem& problem, const Params& c) {
+    const int count = chunks(problem, c);
+    return count == 1 ? 0
+                      : sizeof(int) * static_cast<std::size_t>(problem.rows) *
+                            static_cast<std::size_t>(count) * static_cast<std::size_t>(c.TOPK);
+  }
+
+  static cu::LaunchShape launch_shape(const Problem& problem, const Params& c) {
+    return {
+        .grid = {static_cast<unsigned>(chunks(problem, c)), static_cast<unsigned>(problem.rows)},
+        .block = {static_cast<unsigned>(c.THREADS)},
+        .smem_bytes = static_cast<unsigned>(smem_bytes(c)),
+        .programmatic = true};
+  }
+
+  /// The model's 512 of up to 1M tokens' entries, a short bucket, and the sibling's 1,024.
+  static std::vector<Problem> sample_problems() {
+    return {{}, {.entries = 2048}, {.topk = 1024, .map_pages = false}};
+  }
+};
+
+}  // namespace ingot::kernels

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/jit/kernel_store.hpp"
+#include "src/cli/prewarm_command.hpp"
+#include "tuner/tuning_store.hpp"
+
+namespace ingot {
+
+/// How many kernels of a plan a card has tuning choices for.
+struct TuningCoverage {
+  TuningDevice device;
+  int with_choice = 0;  ///< kernels that have more than one candidate
+  int tuned = 0;        ///< of these, those with a record; the others run with their defaults
+};
+
+/// What prewarm is to compile.
+struct PrewarmPlan {
+  std::vector<std::string> archs;
+  std::vector<jit::KernelRequest> kernels;  ///< each once
+  std::vector<TuningCoverage> coverage;     ///< by card: of this machine, or that records tell of
+};
+
+/// The defaults of every family, which run where nothing else does; the tuned choices of the cards
+/// that are known; what the user's pins force; with --all-candidates all that tuning may try.
+/// Families that the user disabled are left out. Says which pins fit only in part, to standard
+/// error. Throws EngineError for bad input.
+PrewarmPlan plan_prewarm(const PrewarmOptions& options, const jit::KernelStore& kernels,
+                         TuningStore& records);
+
+}  // namespace ingot

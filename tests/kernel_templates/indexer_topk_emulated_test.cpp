@@ -1,0 +1,35 @@
+#include <catch2/catch.hpp>
+
+#include "tests/support/emulator/indexer_topk_variants.hpp"
+
+using namespace ingot::test;
+
+TEST_CASE("the indexer top-k template selects as the definition does, run thread by thread",
+          "[cpu][kernel]") {
+  for (const auto& variant : emulator::indexer_topk_variants()) {
+    for (const int entries : {variant.topk + 9, variant.chunk, 3 * variant.chunk + 17}) {
+      for (const TopkCase& one :
+           topk_cases(entries, variant.topk, variant.chunk, variant.page_entries)) {
+        CAPTURE(variant.name, entries, one.name);
+        const TopkResult expected = topk_reference(one.inputs, variant.topk, variant.map_pages);
+        const TopkResult got = variant.run(one.inputs, entries, 1);
+        REQUIRE(got.selected_counts == expected.selected_counts);
+        REQUIRE(got.indices == expected.indices);
+        REQUIRE(got.nan_counts == expected.nan_counts);
+      }
+    }
+  }
+}
+
+TEST_CASE("indexer top-k gives the same bits whichever block comes last", "[cpu][kernel]") {
+  for (const auto& variant : emulator::indexer_topk_variants()) {
+    const int entries = 3 * variant.chunk + 17;
+    const auto cases = topk_cases(entries, variant.topk, variant.chunk, variant.page_entries);
+    for (const std::size_t which : {0, 2}) {
+      CAPTURE(variant.name, cases[which].name);
+      const TopkResult first = variant.run(cases[which].inputs, entries, 1);
+      for (std::uint64_t seed = 2; seed < 5; ++seed)
+        REQUIRE(variant.run(cases[which].inputs, entries, seed) == first);
+    }
+  }
+}

@@ -1,0 +1,1 @@
+../../../../kernel_templates/common/index_tiles.cuh

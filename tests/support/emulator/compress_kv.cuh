@@ -1,0 +1,1 @@
+../../../kernel_templates/compress_kv.cuh

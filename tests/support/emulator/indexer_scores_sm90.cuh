@@ -1,0 +1,1 @@
+../../../kernel_templates/indexer_scores_sm90.cuh

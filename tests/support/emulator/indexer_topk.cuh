@@ -1,0 +1,1 @@
+../../../kernel_templates/indexer_topk.cuh

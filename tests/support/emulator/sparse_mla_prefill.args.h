@@ -1,0 +1,1 @@
+../../../kernel_templates/sparse_mla_prefill.args.h
