@@ -114,14 +114,14 @@ inline double __longlong_as_double(long long x) {
 inline unsigned __umulhi(unsigned a, unsigned b) {
   return static_cast<unsigned>(static_cast<std::uint64_t>(a) * b >> 32);
 }
-inline int __clz(int x) {
-  return std::countl_zero(static_cast<unsigned>(x));
-}
 inline int __popc(unsigned x) {
   return std::popcount(x);
 }
 inline int __ffs(unsigned x) {
   return x == 0 ? 0 : std::countr_zero(x) + 1;
+}
+inline int __clz(int x) {
+  return std::countl_zero(static_cast<unsigned>(x));
 }
 inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
   const std::uint64_t bytes = (static_cast<std::uint64_t>(b) << 32) | a;
@@ -199,16 +199,16 @@ T __shfl_xor_sync(unsigned, T value, int mask) {
       &kShuffleXor, value, [](int lane, int m) { return lane ^ m; }, mask);
 }
 template <class T>
+T __shfl_up_sync(unsigned, T value, int lanes) {
+  using namespace ingot::test::emulator;
+  return exchange(
+      &kShuffleUp, value, [](int lane, int up) { return lane >= up ? lane - up : lane; }, lanes);
+}
+template <class T>
 T __shfl_sync(unsigned, T value, int from) {
   using namespace ingot::test::emulator;
   return exchange(
       &kShuffle, value, [](int, int source) { return source & 31; }, from);
-}
-template <class T>
-T __shfl_up_sync(unsigned, T value, int distance) {
-  using namespace ingot::test::emulator;
-  return exchange(
-      &kShuffleUp, value, [](int lane, int d) { return lane < d ? lane : lane - d; }, distance);
 }
 inline unsigned __reduce_add_sync(unsigned, unsigned value) {
   using namespace ingot::test::emulator;
