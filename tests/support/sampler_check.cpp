@@ -68,6 +68,8 @@ std::vector<Sequence> made_sequences(int vocabulary) {
   kind([](SamplingParams& p) { p.top_p = 0.5, p.top_logprobs = 5; });
   kind([](SamplingParams& p) { p.top_p = 0; });
   kind([](SamplingParams& p) { p.top_k = 1; });
+  kind(
+      [](SamplingParams& p) { p.top_k = 2; });  // of equals the lowest ids, and the second as often
   kind([](SamplingParams& p) { p.top_k = 40, p.temperature = 1.3; });
   kind([](SamplingParams& p) { p.top_k = 50, p.top_p = 0.7, p.min_p = 0.02; });
   kind([=](SamplingParams& p) { p.top_k = vocabulary + 5, p.top_p = 0.99; });
