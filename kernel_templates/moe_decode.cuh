@@ -15,6 +15,8 @@
 //   gate/up: the strips (16 rows of gate and of up, all columns) of all token blocks, cut into
 //   equal contiguous ranges of stages. A strip cut between two blocks leaves two pieces, which
 //   are added in that order.
+//   A second token block of an expert takes turns with the first, strip by strip, where the inputs
+//   of both are at hand: else its weights would have left L2 before they are read again.
 //   down: a block owns strips of 32 output rows of all experts, so the sum over experts stays in
 //   its shared memory, in the order of expert ids.
 //
@@ -257,11 +259,39 @@ struct Block {
   __forceinline__ int strip_end(int stage) const {
     return stage / STRIP_STAGES * STRIP_STAGES + STRIP_STAGES;
   }
+  // Token blocks that gate/up takes together, strip by strip.
+  struct Unit {
+    int block, blocks;
+  };
+  __forceinline__ Unit unit_of(int v) const {
+    const int couple = plan.couple(v);
+    return {couple == moe::SECOND_OF_TWO ? v - 1 : v, couple == moe::ALONE ? 1 : 2};
+  }
+  struct Strip {
+    int block, strip;
+  };
+  __forceinline__ Strip strip_of(int stage) const {
+    const Unit unit = unit_of(stage / BLOCK_STAGES);
+    const int strip = stage / STRIP_STAGES - unit.block * BLOCK_STRIPS;
+    return unit.blocks == 1 ? Strip{unit.block, strip} : Strip{unit.block + strip % 2, strip / 2};
+  }
+  // The inverse: the first stage of a strip.
+  __forceinline__ int stage_of(int v, int strip) const {
+    const Unit unit = unit_of(v);
+    return (unit.block * BLOCK_STRIPS + strip * unit.blocks + v - unit.block) * STRIP_STAGES;
+  }
 
   __forceinline__ void stream_weights() const;
   __forceinline__ void stream_inputs() const;
-  __forceinline__ void exchange() const;
-  __forceinline__ void make_activations(u8* record, int pair, int group) const;
+  __forceinline__ void exchange(u32 before_first) const;
+  struct Sums {  // of four columns, in up to two pieces
+    float4 gate[2], up[2];
+    float weight;
+    bool cut;
+  };
+  __forceinline__ Sums load_sums(int task) const;
+  __forceinline__ void make_activations(const Sums& sums, u8* records, int task) const;
+  __forceinline__ void make_activations(u8* records, int first, int step) const;
 };
 
 // ---- streams
@@ -275,9 +305,10 @@ __forceinline__ void Block::stream_weights() const {
     copier.expect(bar(FULL + place.at), bytes);
   };
   for (int stage = first_stage; stage < end_stage; ++stage) {
-    const i64 expert = plan.expert[stage / BLOCK_STAGES];
+    const auto [v, strip] = strip_of(stage);
     next(STAGE_BYTES);
-    const i64 at = expert * BLOCK_STAGES + stage % BLOCK_STAGES;
+    const i64 at = (static_cast<i64>(plan.expert(v)) * BLOCK_STRIPS + strip) * STRIP_STAGES +
+                   stage % STRIP_STAGES;
     copier.copy(ring + place.at * STAGE_BYTES, args.gate_up + at * STAGE_BYTES, STAGE_BYTES,
                 bar(FULL + place.at), 0);
     copier.done(bar(FULL + place.at));
@@ -295,7 +326,7 @@ __forceinline__ void Block::stream_weights() const {
       const int live = min(STAGE_BLOCKS, max(0, plan.blocks - first));
       next(live * COPY_JOBS * MOE_JOB_BYTES);
       for (int b = 0; b < live; ++b) {
-        const i64 expert = plan.expert[first + b];
+        const i64 expert = plan.expert(first + b);
         const i64 job =
             (expert * OUT_STRIPS + strip) * INTER_JOBS + (WHOLE_BLOCKS ? 0 : i * STAGE_JOBS);
         copier.copy(ring + place.at * STAGE_BYTES + b * COPY_JOBS * MOE_JOB_BYTES,
@@ -312,7 +343,8 @@ __forceinline__ void Block::stream_inputs() const {
   const Copier<false> copier(lane);
   if (!RESIDENT && first_stage < end_stage) {
     Place place{0, 1};
-    for (int v = first_stage / BLOCK_STAGES; v <= (end_stage - 1) / BLOCK_STAGES; ++v) {
+    const Unit last = unit_of((end_stage - 1) / BLOCK_STAGES);
+    for (int v = unit_of(first_stage / BLOCK_STAGES).block; v < last.block + last.blocks; ++v) {
       barrier::wait(bar(X_EMPTY + place.at), place.round);
       const int first = plan.first[v];
       copy_inputs(copier, place.at, plan.count[v], x_rows,
@@ -340,25 +372,39 @@ __forceinline__ void Block::stream_inputs() const {
 
 // ---- between the products
 
-// One (pair, 128 columns) by a warp, four columns a lane: adds the pieces, clamps, SwiGLU,
-// quantises. Source: model specification section 3.11.
-__forceinline__ void Block::make_activations(u8* record, int pair, int group) const {
-  const int col = group * 128 + lane * 4;
+// A task is 128 columns of a pair, by a warp, four columns a lane.
+constexpr int PAIR_TASKS = INTER / 128;
+__forceinline__ Block::Sums Block::load_sums(int task) const {
+  const int pair = task / PAIR_TASKS, group = task % PAIR_TASKS, col = group * 128 + lane * 4;
   const i64 at = static_cast<i64>(pair) * 2 * INTER + col;
   const i64 second = static_cast<i64>(pairs) * 2 * INTER;
-  // Was the strip of these columns cut between two blocks?
-  const int begin = (plan.block[pair] * BLOCK_STRIPS + group * 8 + lane / 4) * STRIP_STAGES;
-  const bool cut = !WHOLE_STRIPS && (begin + STRIP_STAGES - 1) / quota * quota > begin;
   const auto load = [&](i64 index) {
     const uint4 words = ptx::load_relaxed(args.sums + index);
     return make_float4(__uint_as_float(words.x), __uint_as_float(words.y), __uint_as_float(words.z),
                        __uint_as_float(words.w));
   };
-  float4 gate = load(at), up = load(at + INTER);
-  const float weight =
+  Sums sums;
+  sums.gate[0] = load(at);
+  sums.up[0] = load(at + INTER);
+  sums.weight =
       moe::WEIGHTS_KEPT ? plan.weight[pair] : ptx::load_float(args.weights + plan.slot[pair]);
-  if (cut) {
-    const float4 g = load(at + second), u = load(at + second + INTER);
+  // Was the strip of these columns cut between two blocks?
+  const int begin = stage_of(plan.block[pair], group * 8 + lane / 4);
+  sums.cut = !WHOLE_STRIPS && (begin + STRIP_STAGES - 1) / quota * quota > begin;
+  if (sums.cut) {
+    sums.gate[1] = load(at + second);
+    sums.up[1] = load(at + second + INTER);
+  }
+  return sums;
+}
+
+// Adds the pieces, clamps, SwiGLU, quantises. Source: model specification section 3.11.
+__forceinline__ void Block::make_activations(const Sums& sums, u8* records, int task) const {
+  const int group = task % PAIR_TASKS, col = group * 128 + lane * 4;
+  u8* const record = records + static_cast<i64>(task / PAIR_TASKS) * RECORD;
+  float4 gate = sums.gate[0], up = sums.up[0];
+  if (sums.cut) {
+    const float4 &g = sums.gate[1], &u = sums.up[1];
     gate.x += g.x, gate.y += g.y, gate.z += g.z, gate.w += g.w;
     up.x += u.x, up.y += u.y, up.z += u.z, up.w += u.w;
   }
@@ -372,7 +418,7 @@ __forceinline__ void Block::make_activations(u8* record, int pair, int group) co
     g = g > args.limit ? args.limit : g;  // keeps NaN
     u = u > args.limit ? args.limit : u < -args.limit ? -args.limit : u;
     const float silu = __fdividef(g, 1.0f + exp2_approx(-1.4426950408889634f * g));
-    h[i] = to_float(to_bf16(weight * (silu * u)));
+    h[i] = to_float(to_bf16(sums.weight * (silu * u)));
     largest = max(largest, __float_as_uint(h[i]) & 0x7fffffffu);
   }
 #pragma unroll
@@ -387,31 +433,45 @@ __forceinline__ void Block::make_activations(u8* record, int pair, int group) co
         largest > fp8::kInfinityBits ? __uint_as_float(0x7fffffffu) : fp8::power_of_two(exponent);
 }
 
+// Tasks first, first + step, ...: two at a time, whose round trips to L2 overlap.
+__forceinline__ void Block::make_activations(u8* records, int first, int step) const {
+  for (int task = first; task < pairs * PAIR_TASKS; task += 2 * step) {
+    const int other = task + step;
+    const bool both = other < pairs * PAIR_TASKS;
+    const Sums one = load_sums(task);
+    Sums two;
+    if (both) two = load_sums(other);
+    make_activations(one, records, task);
+    if (both) make_activations(two, records, other);
+  }
+}
+
 // Afterwards the activations are in this block's shared memory (one barrier) or in global memory
 // behind a second barrier, at which the input warp waits.
-__forceinline__ void Block::exchange() const {
+// @param before_first  of the first barrier's counter, in the thread that waits there
+__forceinline__ void Block::exchange(u32 before_first) const {
   const bool reduces = warp >= WARPS;
   if (reduces) {
     ptx::sync_threads(REDUCERS_MEET, REDUCE_WARPS * 32);
     if (warp == WARPS) {
-      if (lane == 0) grid_barrier::wait(args.counters, grid_barrier::arrive(args.counters));
+      if (lane == 0) {
+        grid_barrier::arrive(args.counters);
+        grid_barrier::wait(args.counters, before_first);
+      }
       __syncwarp();
     }
   }
   ptx::sync_threads(MIDDLE_MEET, ALL_BUT_STREAMS * 32);  // from here on no input row is read
-  constexpr int TASK = INTER / 128;
   if constexpr (BARRIERS == 1) {
     if (static_cast<int>(blockIdx.x) < OUT_STRIPS)
-      for (int i = warp; i < pairs * TASK; i += ALL_BUT_STREAMS)
-        make_activations(h_rows() + i / TASK * RECORD, i / TASK, i % TASK);
+      make_activations(h_rows(), warp, ALL_BUT_STREAMS);
     ptx::sync_threads(MIDDLE_MEET, ALL_BUT_STREAMS * 32);
   } else {
-    for (int i = warp * gridDim.x + blockIdx.x; i < pairs * TASK; i += ALL_BUT_STREAMS * gridDim.x)
-      make_activations(args.activations + static_cast<i64>(i / TASK) * RECORD, i / TASK, i % TASK);
+    make_activations(args.activations, warp * gridDim.x + blockIdx.x, ALL_BUT_STREAMS * gridDim.x);
     grid_barrier::order_bulk_copies();
     ptx::sync_threads(MIDDLE_MEET, ALL_BUT_STREAMS * 32);
     if (warp == WARPS && lane == 0) {
-      plan.before_second = grid_barrier::arrive(args.counters + MOE_COUNTER_STRIDE);
+      grid_barrier::arrive(args.counters + MOE_COUNTER_STRIDE);
       barrier::arrive(bar(SECOND_PASSED));
     }
   }
@@ -472,24 +532,37 @@ struct Multiplier {
     const moe::Plan& plan = block.plan;
     Place place{group, 0}, input{0, 0};
     for (int stage = block.first_stage; stage < block.end_stage;) {
-      const int v = stage / BLOCK_STAGES, count = plan.count[v], first = plan.first[v];
-      const int block_end = min(block.end_stage, (v + 1) * BLOCK_STAGES);
-      // Resident rows are in the order of tokens, others in that of the block's columns.
-      const auto row_of = [&](int c) {
-        c = min(c, count - 1);
-        return RESIDENT ? static_cast<int>(plan.token[first + c]) : c;
+      const Block::Unit unit = block.unit_of(stage / BLOCK_STAGES);
+      const int unit_end = min(block.end_stage, (unit.block + unit.blocks) * BLOCK_STAGES);
+      const u8* x_row = nullptr;
+      const float *even = nullptr, *odd = nullptr;
+      int aimed = -1;
+      const auto aim = [&](int which) {
+        if (which == aimed) return;
+        aimed = which;
+        const int v = unit.block + which, count = plan.count[v], first = plan.first[v];
+        // Resident rows are in the order of tokens, others in that of the block's columns.
+        const auto row_of = [&](int c) {
+          c = min(c, count - 1);
+          return RESIDENT ? static_cast<int>(plan.token[first + c]) : c;
+        };
+        const int buffer = moe::COUPLES ? input.at ^ which : input.at;
+        const u8* x = block.region() + buffer * block.x_rows * X_ROW;
+        const float* scales = reinterpret_cast<const float*>(x + block.x_rows * X_PITCH) + slice;
+        x_row = x + row_of(row) * X_PITCH + slice * MOE_JOB_COLS + column * 8;
+        even = scales + row_of(2 * column) * X_SCALE_PITCH;
+        odd = scales + row_of(2 * column + 1) * X_SCALE_PITCH;
       };
-      const u8* x = block.region() + input.at * block.x_rows * X_ROW;
-      const float* scales = reinterpret_cast<const float*>(x + block.x_rows * X_PITCH) + slice;
-      const u8* const x_row = x + row_of(row) * X_PITCH + slice * MOE_JOB_COLS + column * 8;
-      const float* const even = scales + row_of(2 * column) * X_SCALE_PITCH;
-      const float* const odd = scales + row_of(2 * column + 1) * X_SCALE_PITCH;
+      aim(0);
       barrier::wait(block.bar(X_FULL + input.at), input.round);
-      while (stage < block_end) {
-        const int end = min(block.strip_end(stage), block_end);
+      if (unit.blocks == 2)
+        barrier::wait(block.bar(X_FULL + (input.at ^ 1)), input.round ^ (input.at == 1 ? 1 : 0));
+      while (stage < unit_end) {
+        const int end = min(block.strip_end(stage), unit_end);
         const int turn = (stage - block.first_stage) % GROUPS;
         int mine = stage + (group - turn + GROUPS) % GROUPS;
         if (mine < end) {
+          if (moe::COUPLES && unit.blocks == 2) aim(stage / STRIP_STAGES % 2);
           clear();
           for (; mine < end; mine += GROUPS) {
             const int k = mine % STRIP_STAGES;
@@ -507,10 +580,14 @@ struct Multiplier {
       }
       if (!RESIDENT) {
         __syncwarp();
-        if (lane == 0) barrier::arrive(block.bar(X_EMPTY + input.at));
-        input.advance(1, block.x_buffers);
+        for (int i = 0; i < unit.blocks; ++i) {
+          if (lane == 0) barrier::arrive(block.bar(X_EMPTY + input.at));
+          input.advance(1, block.x_buffers);
+        }
       }
     }
+    // Resident inputs come to blocks without a stage, too, and must not land on what follows.
+    if (RESIDENT && block.first_stage == block.end_stage) barrier::wait(block.bar(X_FULL), 0);
   }
 
   // A group takes every GROUPS-th segment.
@@ -628,10 +705,9 @@ struct Reducer {
   __forceinline__ void gate_up() {
     const moe::Plan& plan = block.plan;
     for (int stage = block.first_stage; stage < block.end_stage;) {
-      const int v = stage / BLOCK_STAGES, count = plan.count[v];
-      const int end = min(block.strip_end(stage), block.end_stage);
+      const auto [v, strip] = block.strip_of(stage);
+      const int count = plan.count[v], end = min(block.strip_end(stage), block.end_stage);
       // Rows of a job: 8 of gate, 8 of up, twice.
-      const int strip = stage / STRIP_STAGES % BLOCK_STRIPS;
       const int at = lane / 8 % 2 * INTER + strip * 16 + lane / 16 * 8 + lane % 8;
       const i64 plane = stage % STRIP_STAGES != 0 ? pairs() : 0;
       float* const to = block.args.sums + (plane + plan.first[v]) * 2 * INTER + at;
@@ -648,15 +724,33 @@ struct Reducer {
     return block.pairs;
   }
 
-  // Tokens are dealt to the warps, so that one adds all experts of a token, by ascending id.
+  // The same of four rows from `row` on, of one buffer.
+  template <int COUNT>
+  __forceinline__ float4 sum4(u32 buffers, int slice, int token, int row) const {
+    const int buffer = __ffs(buffers) - 1;
+    const float* from = block.reduce_buffer(buffer) + (slice * 8 + token) * MOE_SUM_PITCH + row;
+    float4 total = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+    for (int k = 0; k < COUNT; ++k) {
+      const float4 x = *reinterpret_cast<const float4*>(from + k * 8 * MOE_SUM_PITCH);
+      total.x += x.x, total.y += x.y, total.z += x.z, total.w += x.w;
+    }
+    return total;
+  }
+
+  // Tokens are dealt to the warps, so that one adds all experts of a token, by ascending id. Eight
+  // lanes take a pair, four rows each: four pairs at a time.
   __forceinline__ void down() {
     const moe::Plan& plan = block.plan;
-    float* const out_sums = block.out_sums() + lane;
+    float* const out_sums = block.out_sums();
+    const int which = lane / 8, row = lane % 8 * 4;
     int n = 0;
     block.for_each_segment([&](int strip, int s) {
-      if (s == 0)
+      if (s == 0) {
         for (int t = index; t < block.args.tokens; t += REDUCE_WARPS)
-          out_sums[t * MOE_JOB_ROWS] = 0.0f;
+          out_sums[t * MOE_JOB_ROWS + lane] = 0.0f;
+        __syncwarp();
+      }
       const int first = plan.first[s * SEGMENT_BLOCKS], rows = plan.segment_rows(s);
       const u32 buffers = GROUPS == 1 ? 1u << (segment & 1) : 1u << (n % GROUPS);
       ++n;
@@ -674,31 +768,48 @@ struct Reducer {
         u32 todo = __ballot_sync(~0u, mine);
         if (!waited) wait(buffers);
         waited = true;
-        const auto take = [&](u32 one) {
-          const float x = sum<SLICES>(buffers, static_cast<int>(one >> 16 & 0xff),
-                                      static_cast<int>(one >> 24)) *
-                          moe::JOB_FACTOR;
-          return ROUND_EXPERTS ? to_float(to_bf16(x)) : x;
-        };
-        while (todo != 0) {  // two at a time: their round trips to shared memory overlap
-          const u32 one = __shfl_sync(~0u, code, __ffs(todo) - 1);
-          todo &= todo - 1;
-          const bool pair = todo != 0;
-          const u32 two = __shfl_sync(~0u, code, pair ? __ffs(todo) - 1 : __ffs(todo));
-          todo &= todo - 1;
-          const int at = static_cast<int>(one & 0xffff) * MOE_JOB_ROWS;
-          const int next = static_cast<int>(two & 0xffff) * MOE_JOB_ROWS;
-          const float x = take(one), y = pair ? take(two) : 0.0f;
-          const float before = out_sums[at], other = pair ? out_sums[next] : 0.0f;
-          out_sums[at] = before + x;
-          if (pair) out_sums[next] = (at == next ? before + x : other) + y;
+        while (todo != 0) {
+          u32 left = todo;
+#pragma unroll
+          for (int i = 0; i < 3; ++i)
+            if (i < which) left &= left - 1;
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            todo &= todo - 1;
+          const bool live = left != 0;
+          const u32 one = __shfl_sync(~0u, code, live ? __ffs(left) - 1 : 0);
+          const int token = live ? static_cast<int>(one & 0xffff) : -1 - which;
+          int turn = 0;  // pairs of the same token that come first
+#pragma unroll
+          for (int d = 1; d < 4; ++d) {
+            const int other = __shfl_up_sync(~0u, token, 8 * d);
+            turn += which >= d && other == token ? 1 : 0;
+          }
+          float4 x = sum4<SLICES>(buffers, static_cast<int>(one >> 16 & 0xff),
+                                  static_cast<int>(one >> 24), row);
+          const auto scaled = [](float sum) {
+            return ROUND_EXPERTS ? to_float(to_bf16(sum * moe::JOB_FACTOR)) : sum * moe::JOB_FACTOR;
+          };
+          x = make_float4(scaled(x.x), scaled(x.y), scaled(x.z), scaled(x.w));
+          const auto add = [&](int now) {
+            if (!live || turn != now) return;
+            float4& to = *reinterpret_cast<float4*>(out_sums + token * MOE_JOB_ROWS + row);
+            const float4 old = to;
+            to = make_float4(old.x + x.x, old.y + x.y, old.z + x.z, old.w + x.w);
+          };
+          add(0);
+          __syncwarp();
+          for (int now = 1; __any_sync(~0u, turn >= now); ++now) {
+            add(now);
+            __syncwarp();
+          }
         }
       }
       release(buffers);
       if (s == block.segments - 1)
         for (int t = index; t < block.args.tokens; t += REDUCE_WARPS)
           block.args.out[static_cast<i64>(t) * HIDDEN + strip * MOE_JOB_ROWS + lane] =
-              out_sums[t * MOE_JOB_ROWS];
+              out_sums[t * MOE_JOB_ROWS + lane];
     });
   }
 };
@@ -717,15 +828,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   } else if (block.warp < WARPS) {
     Multiplier math(block);
     math.gate_up();
-    block.exchange();
+    block.exchange(0);
     math.down();
   } else {
+    u32 before_first = 0;
+    if (block.warp == WARPS && block.lane == 0) {
+      before_first = grid_barrier::before(args.counters);
+      block.plan.before_second = grid_barrier::before(args.counters + MOE_COUNTER_STRIDE);
+    }
     if constexpr (moe::WEIGHTS_KEPT)
       for (int p = (block.warp - WARPS) * 32 + block.lane; p < block.pairs; p += REDUCE_WARPS * 32)
         block.plan.weight[p] = ptx::load_float(args.weights + block.plan.slot[p]);
     Reducer reducer(block);
     reducer.gate_up();
-    block.exchange();
+    block.exchange(before_first);
     reducer.down();
   }
 }

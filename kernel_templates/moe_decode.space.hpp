@@ -36,6 +36,18 @@ struct MoeDecodeProblem {
   bool batch_free = false;    ///< a token's sums must not depend on what else is in the batch
 
   int pairs() const { return topk * batch; }
+
+  template <class Self, class Visit>
+  static void for_each_field(Self& self, Visit&& visit) {
+    auto& [batch, inter, hidden, experts, topk, whole_experts, batch_free] = self;
+    visit("batch", batch);
+    visit("inter", inter);
+    visit("hidden", hidden);
+    visit("experts", experts);
+    visit("topk", topk);
+    visit("whole_experts", whole_experts);
+    visit("batch_free", batch_free);
+  }
 };
 
 /// Routed experts in FP4, one launch. Device code: moe_decode.cuh.
@@ -66,6 +78,9 @@ struct MoeDecode {
     c.STAGES = stages_that_fit(c, device, 8);
     return smem_bytes(c) <= device.smem_per_block_bytes ? c.STAGES : 0;
   }
+  /// A ring that is long enough where all blocks read little: what comes earlier displaces what
+  /// others wait for.
+  static constexpr int kShortRingJobs = 48;
   /// Few pairs keep their inputs and, with one barrier, all activations in every block.
   static bool few(const Problem& problem) { return problem.pairs() <= 32; }
 
@@ -82,12 +97,15 @@ struct MoeDecode {
     base.BULK_COPY = device.arch >= 90;
     const bool roomy = device.smem_per_block_bytes >= 160 * 1024;
     base.STAGE_JOBS = roomy && problem.hidden % 1024 == 0 ? 8 : 4;
-    base.NMAX = few(problem) ? std::max(1, problem.batch) : problem.batch > 16 && roomy ? 8 : 4;
+    base.NMAX = few(problem) ? std::max(1, problem.batch) : problem.batch >= 16 && roomy ? 8 : 4;
     base.BARRIERS = few(problem) && problem.pairs() * problem.inter <= 3072 ? 1 : 2;
-    base.X_BUFFERS = !few(problem) && problem.batch <= 64 && roomy ? 2 : 1;
-    base.WARPS = roomy && device.arch >= 90 && problem.pairs() * problem.inter > 1536 ? 16 : 8;
+    base.X_BUFFERS = !few(problem) && roomy ? 2 : 1;
+    const bool narrow = problem.batch > 64 && problem.inter <= 512;  // two reducing warps limit
+    const bool tiny = problem.pairs() * problem.inter <= 1536;
+    base.WARPS = roomy && device.arch >= 90 && !narrow && !tiny ? 16 : 8;
     base.REDUCE_WARPS = base.WARPS == 16 ? 2 : 4;
-    base.STAGES = stages_that_fit(base, device, most_stages(problem, base));
+    base.STAGES = stages_that_fit(
+        base, device, few(problem) ? kShortRingJobs / base.STAGE_JOBS : most_stages(problem, base));
     return base;
   }
   /// More stages than this cannot help: the bytes that keep a multiprocessor's share of the memory
@@ -127,13 +145,14 @@ struct MoeDecode {
                  [=](const Params& c) {
                    return c == base || c.NMAX <= 4 || problem.pairs() > problem.experts / 4;
                  })
-        .keep_if("the ring is as long as fits, or two thirds of it at few tokens",
+        .keep_if("the ring is as long as fits, or short where that may do",
                  [=](const Params& c) {
                    if (c == base) return true;
                    const int fits = stages_that_fit(c, device, most_stages(problem, c));
                    return next_on_axis(c.STAGES) > fits && c.STAGES <= fits
                               ? true
-                              : few(problem) && c.STAGES * c.STAGE_JOBS == 48;
+                              : (few(problem) || c.NMAX == 8) &&
+                                    c.STAGES * c.STAGE_JOBS == kShortRingJobs;
                  })
         .keep_if("half stages only where whole ones are few",
                  [=](const Params& c) {

@@ -14,9 +14,9 @@ constexpr int sparse_mla_decode_sm90_smem_bytes(int tile_heads, int stages, int 
   const int q = tile_heads * MLA_DIMS * 2, p = 3 * tile_heads * MLA_SM90_TILE_KV * 2;
   const int scales = (scales_beside ? 1 : keys) * MLA_SCALE_BYTES;
   const int tables = keys * (8 + 7 * 2 + 4);
-  const int heads = tile_heads * (2 * 2 * 4 + 4 * 4 + 8 * 4 + 4 + nsplit * 4);
+  const int heads = tile_heads * (2 * 4 + 4 * 4 + 4 * 4 + 4 + nsplit * 4);
   return sparse_mla_round_up(
-      ring + q + p + scales + tables + heads + 4 * 4 + 32 * 8 + (3 * stages + 4) * 8, 128);
+      ring + q + p + scales + tables + heads + 4 * 4 + 32 * 8 + (3 * stages + 9) * 8, 128);
 }
 
 }  // namespace ingot::kernels

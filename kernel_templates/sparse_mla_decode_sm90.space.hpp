@@ -119,7 +119,7 @@ struct SparseMlaDecodeSm90 {
     return {.grid = {static_cast<unsigned>(c.NSPLIT),
                      static_cast<unsigned>(problem.heads / c.TILE_HEADS),
                      static_cast<unsigned>(problem.rows)},
-            .block = {384},
+            .block = {512},
             .smem_bytes = static_cast<unsigned>(smem_bytes(c)),
             .programmatic = true};
   }

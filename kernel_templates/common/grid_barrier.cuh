@@ -7,17 +7,19 @@ namespace ingot::kernels::grid_barrier {
 
 // The counter's top bit turns when all have arrived: block 0 adds what the others leave missing to
 // 2^31. So the counter may wrap, is never reset, and serves grids of any size one after the other.
-// Publishes what this thread has seen written.
-__forceinline__ u32 arrive(u32* counter) {
-  const u32 share = blockIdx.x == 0 ? 0x80000000u - (gridDim.x - 1) : 1u;
-  u32 before;
-  asm volatile("atom.add.release.gpu.global.u32 %0, [%1], %2;"
-               : "=r"(before)
-               : "l"(counter), "r"(share)
-               : "memory");
-  return before;
+
+// What a block has to know to wait, read at any time before its own arrival: until then the top bit
+// stays.
+__forceinline__ u32 before(const u32* counter) {
+  u32 now;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
+  return now;
 }
-// @param before  what arrive returned in this block
+// Publishes what this thread has seen written. Nothing comes back: a wait may follow at once.
+__forceinline__ void arrive(u32* counter) {
+  const u32 share = blockIdx.x == 0 ? 0x80000000u - (gridDim.x - 1) : 1u;
+  asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(counter), "r"(share) : "memory");
+}
 __forceinline__ void wait(const u32* counter, u32 before) {
   u32 now;
   do {

@@ -15,6 +15,13 @@ constexpr bool RESIDENT = moe_resident(TOPK, BATCH, NMAX);
 constexpr int SEGMENT_STAGES = moe_segment_stages(INTER, STAGE_JOBS);
 constexpr int SEGMENT_BLOCKS = moe_segment_blocks(INTER, STAGE_JOBS);
 
+// Where both inputs fit, gate and up take two token blocks of an expert together, strip by strip:
+// the second reading of a strip follows the first and comes from L2.
+constexpr bool COUPLES = !RESIDENT && X_BUFFERS == 2 && BATCH > NMAX;
+constexpr int COUPLE_SHIFT = 14;
+enum Couple { ALONE, FIRST_OF_TWO, SECOND_OF_TWO };
+static_assert(EXPERTS <= 1 << COUPLE_SHIFT, "a couple's bits are above the expert");
+
 constexpr bool WEIGHTS_KEPT = moe_keeps_weights(BATCH);
 
 struct Plan {
@@ -23,10 +30,17 @@ struct Plan {
   int most_segment_rows;  // pairs of the blocks of a segment
   u32 before_second;      // what this block found at the second grid barrier
   u32 scan[27];
-  float weight[WEIGHTS_KEPT ? MOST_PAIRS : 1];                      // of a pair
-  u16 expert[MOST_BLOCKS], first[MOST_BLOCKS], count[MOST_BLOCKS];  // of a block: pairs
-  u16 token[MOST_PAIRS], slot[MOST_PAIRS], block[MOST_PAIRS];       // of a pair; slot of the ids
+  float weight[WEIGHTS_KEPT ? MOST_PAIRS : 1];                 // of a pair
+  u16 expert_couple[MOST_BLOCKS];                              // of a block
+  u16 first[MOST_BLOCKS], count[MOST_BLOCKS];                  // of a block: pairs
+  u16 token[MOST_PAIRS], slot[MOST_PAIRS], block[MOST_PAIRS];  // of a pair; slot of the ids
 
+  __forceinline__ int expert(int v) const {
+    return COUPLES ? expert_couple[v] & ((1 << COUPLE_SHIFT) - 1) : expert_couple[v];
+  }
+  __forceinline__ int couple(int v) const {
+    return COUPLES ? expert_couple[v] >> COUPLE_SHIFT : ALONE;
+  }
   __forceinline__ int segments() const { return (blocks + SEGMENT_BLOCKS - 1) / SEGMENT_BLOCKS; }
   // Pairs of segment `s`.
   __forceinline__ int segment_rows(int s) const {
@@ -54,7 +68,7 @@ struct Plan {
       slot[rank] = static_cast<u16>(lane);
       block[rank] = static_cast<u16>(at);
       if (leads) {
-        expert[at] = static_cast<u16>(id);
+        expert_couple[at] = static_cast<u16>(id);
         first[at] = static_cast<u16>(begin);
         count[at] = static_cast<u16>(tokens);
       }
@@ -125,8 +139,14 @@ struct Plan {
       int pair = static_cast<int>(begin & 0xffffu), at = static_cast<int>(begin >> 16);
       first_pair[thread] = static_cast<u16>(pair);
       first_block[thread] = static_cast<u16>(at);
+      bool second = false;
       for (int left = mine; left > 0; left -= NMAX, pair += NMAX, ++at) {
-        expert[at] = static_cast<u16>(thread);
+        const int role = !COUPLES      ? ALONE
+                         : second      ? SECOND_OF_TWO
+                         : left > NMAX ? FIRST_OF_TWO
+                                       : ALONE;
+        second = role == FIRST_OF_TWO;
+        expert_couple[at] = static_cast<u16>(thread | role << COUPLE_SHIFT);
         first[at] = static_cast<u16>(pair);
         count[at] = static_cast<u16>(min(left, NMAX));
       }

@@ -4,21 +4,33 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "kernel_templates/act_quant.space.hpp"
+#include "kernel_templates/bf16_linear.space.hpp"
 #include "kernel_templates/compress_kv.space.hpp"
+#include "kernel_templates/embedding.space.hpp"
 #include "kernel_templates/fp8_linear.space.hpp"
 #include "kernel_templates/fp8_linear_sm90.space.hpp"
+#include "kernel_templates/grouped_linear.space.hpp"
+#include "kernel_templates/hc_post.space.hpp"
+#include "kernel_templates/hc_pre.space.hpp"
 #include "kernel_templates/indexer_queries.space.hpp"
 #include "kernel_templates/indexer_scores.space.hpp"
 #include "kernel_templates/indexer_scores_sm90.space.hpp"
 #include "kernel_templates/indexer_topk.space.hpp"
+#include "kernel_templates/q_norm_rope.space.hpp"
 #include "kernel_templates/rms_norm.space.hpp"
 #include "kernel_templates/rope_kv_append.space.hpp"
+#include "kernel_templates/router_topk.space.hpp"
+#include "kernel_templates/sample_tokens.space.hpp"
 #include "src/weights/tensor_table.hpp"
 
 namespace ingot {
 namespace {
+
+/// Up to so many tokens the router multiplies its gate itself.
+constexpr int kMostGateTokens = 64;
 
 /// Collects the uses of kernels.
 class Requests {
@@ -73,6 +85,67 @@ void add_fp8_linears(Requests& requests, const ModelConfig& config, const PlanSc
         requests.add<kernels::Fp8Linear, kernels::Fp8LinearSm90>(problem);
       }
       requests.add<kernels::ActQuant>({.tokens = tokens, .cols = linear.cols, .tiled = true});
+    }
+  }
+}
+
+/// Linears of bf16 inputs: the compressors (one launch a layer), the router's logits for many
+/// tokens, the head, and the first half of the attention's output projection.
+void add_bf16_linears(Requests& requests, const ModelConfig& config, const PlanScope& scope) {
+  const int tp = scope.tp_size;
+  for (const int tokens : scope.batch_buckets) {
+    const auto add = [&](std::array<int, kernels::BF16_SEGMENTS> rows) {
+      requests.add<kernels::Bf16Linear>(
+          {.rows = rows, .cols = config.hidden_size, .tokens = tokens});
+    };
+    std::set<LayerKind> kinds;
+    for (int layer = 0; layer < static_cast<int>(config.compress_ratios.size()); ++layer)
+      kinds.insert(config.layer_kind(layer));
+    // A CSA row holds halves of two blocks; the indexer has keys and the weights of all its heads.
+    if (kinds.contains(LayerKind::csa)) {
+      add({config.index_heads, 2 * config.head_dim, 2 * config.head_dim, 2 * config.index_head_dim,
+           2 * config.index_head_dim});
+    }
+    if (kinds.contains(LayerKind::hca)) add({config.head_dim, config.head_dim});
+    if (tokens > kMostGateTokens) add({config.num_experts});
+    add({config.vocab_size / tp});
+    requests.add<kernels::GroupedLinear>(
+        {.groups = config.o_groups / tp,
+         .group_rows = config.o_lora_rank,
+         .cols = config.num_heads * config.head_dim / config.o_groups,
+         .tokens = tokens});
+  }
+}
+
+/// Hyper-connections: in front of the first sublayer, between sublayers (which takes the output of
+/// the one before along), in front of the final norm with and without such an output; and behind
+/// the last sublayer of a model whose streams are read again.
+void add_hyper_connections(Requests& requests, const ModelConfig& config, const PlanScope& scope) {
+  for (const int tokens : scope.batch_buckets) {
+    for (const bool after : {false, true}) {
+      requests.add<kernels::HcPre>({.hidden = config.hidden_size,
+                                    .tokens = tokens,
+                                    .after_sublayer = after,
+                                    .quantize = true});
+      requests.add<kernels::HcPre>(
+          {.hidden = config.hidden_size, .tokens = tokens, .head = true, .after_sublayer = after});
+    }
+    requests.add<kernels::HcPost>({.hidden = config.hidden_size, .tokens = tokens});
+  }
+}
+
+/// The router of score layers and of hash layers. It multiplies the gate itself for as many tokens
+/// as gain by it.
+void add_routers(Requests& requests, const ModelConfig& config, const PlanScope& scope) {
+  for (const int tokens : scope.batch_buckets) {
+    for (const bool hash : {false, true}) {
+      if (hash && config.num_hash_layers == 0) continue;
+      requests.add<kernels::RouterTopk>({.hidden = config.hidden_size,
+                                         .experts = config.num_experts,
+                                         .top = config.experts_per_token,
+                                         .tokens = tokens,
+                                         .hash = hash,
+                                         .gate = tokens <= kMostGateTokens});
     }
   }
 }
@@ -169,6 +242,12 @@ Result<std::vector<KernelUse>> kernel_uses(const ModelConfig& config, const Plan
                 fmt::format("the model cannot be split over {} ranks; valid TP sizes: {}",
                             scope.tp_size, fmt::join(valid, ", ")));
   }
+  if (config.hc_mult != kernels::HC_STREAMS) {
+    return fail(ErrorCode::unsupported,
+                fmt::format("there are no GPU kernels for this model: it has {} hyper-connection "
+                            "streams, the kernels take {}",
+                            config.hc_mult, kernels::HC_STREAMS));
+  }
   if (auto whole = require_whole_blocks(config, scope.tp_size); !whole) {
     return tl::unexpected(whole.error());
   }
@@ -185,6 +264,19 @@ Result<std::vector<KernelUse>> kernel_uses(const ModelConfig& config, const Plan
     }
   }
   add_fp8_linears(requests, config, scope);
+  add_bf16_linears(requests, config, scope);
+  add_hyper_connections(requests, config, scope);
+  add_routers(requests, config, scope);
+  for (const int tokens : scope.batch_buckets) {
+    // One rank replicates the rows at once; several sum them first (and the MTP block norms them).
+    for (const int streams : {1, config.hc_mult}) {
+      requests.add<kernels::Embedding>(
+          {.hidden = config.hidden_size, .streams = streams, .tokens = tokens});
+    }
+    requests.add<kernels::SampleTokens>({.vocabulary = config.vocab_size, .rows = tokens});
+    requests.add<kernels::QNormRope>(
+        {.dims = config.head_dim, .heads = config.num_heads / scope.tp_size, .tokens = tokens});
+  }
   requests.add<kernels::RopeKvAppend>({.normalize = true});
   add_compressed_kv(requests, config, scope);
   return requests.take();

@@ -25,8 +25,9 @@ struct KernelUse {
 
 /// Every use that the model makes of kernels on this card within this scope; equal ones are one.
 /// Errors: invalid_argument for a TP size that the model cannot be split by (names the valid ones),
-/// unsupported for a model whose linears are not whole 128 x 128 blocks, or whose KV entries or
-/// indexer have other widths than the kernels.
+/// unsupported for a model whose linears are not whole 128 x 128 blocks, whose KV entries or
+/// indexer have other widths than the kernels, or that has another number of hyper-connection
+/// streams than four.
 [[nodiscard]] Result<std::vector<KernelUse>> kernel_uses(const ModelConfig& config,
                                                          const PlanScope& scope,
                                                          const cu::DeviceLimits& device);

@@ -50,7 +50,7 @@ TEST_CASE("moe_decode takes any routing", "[cpu][kernel]") {
     for (const auto routing : {MoeRouting::same, MoeRouting::leave_out, MoeRouting::first_full}) {
       CAPTURE(variant.name, static_cast<int>(routing));
       ++seed;
-      check(variant, random_moe(with_tokens(variant, 6), routing, 5, seed), 2, 1, seed);
+      check(variant, random_moe(with_tokens(variant, 10), routing, 5, seed), 2, 1, seed);
     }
   }
 }

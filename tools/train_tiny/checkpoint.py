@@ -4,6 +4,7 @@ The files hold what model specification 2.2 lists, under the official names. Mas
 quantised here by the very functions that the forward pass trains with, so what is written is what
 was trained.
 """
+
 import json
 import pathlib
 import shutil
@@ -14,8 +15,14 @@ import torch
 import numerics
 
 SHARD_BYTES = 15 << 20  # files that travel are often bounded by 16 MiB
-_DTYPES = {"BF16": torch.bfloat16, "F32": torch.float32, "I64": torch.int64, "F8_E4M3": torch.uint8,
-           "F8_E8M0": torch.uint8, "I8": torch.uint8}
+_DTYPES = {
+    "BF16": torch.bfloat16,
+    "F32": torch.float32,
+    "I64": torch.int64,
+    "F8_E4M3": torch.uint8,
+    "F8_E8M0": torch.uint8,
+    "I8": torch.uint8,
+}
 
 
 def tensor_table(c):
@@ -105,7 +112,7 @@ def read_safetensors(path):
     raw = bytearray(pathlib.Path(path).read_bytes())
     (n,) = struct.unpack("<Q", raw[:8])
     out = {}
-    for name, t in json.loads(raw[8:8 + n]).items():
+    for name, t in json.loads(raw[8 : 8 + n]).items():
         if name == "__metadata__":
             continue
         begin, end = t["data_offsets"]
@@ -120,8 +127,11 @@ def write_safetensors(path, tensors):
     header, blobs, offset = {}, [], 0
     for name, dtype, t in tensors:
         blob = t.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
-        header[name] = {"dtype": dtype, "shape": list(t.shape),
-                        "data_offsets": [offset, offset + len(blob)]}
+        header[name] = {
+            "dtype": dtype,
+            "shape": list(t.shape),
+            "data_offsets": [offset, offset + len(blob)],
+        }
         blobs.append(blob)
         offset += len(blob)
     head = json.dumps(header, separators=(",", ":")).encode()

@@ -9,6 +9,7 @@ every rounding, so the whole model is compared statistically: median relative lo
 and the same argmax at 85 % of positions. With --oracle: each block on the oracle's own input of that
 block, against the tolerances that a right implementation stays under. Exit status 1 if one is missed.
 """
+
 import argparse
 import importlib.util
 import json
@@ -22,7 +23,12 @@ import checkpoint
 from model import Config, Model, State
 
 # ‖a − b‖ / ‖b‖ over all rows, and the same of the worst row
-TOLERANCE = {"q": (5e-3, 5e-2), "o": (3e-3, 5e-2), "attn_out": (1.5e-2, 5e-2), "ffn_out": (1.5e-2, 5e-2)}
+TOLERANCE = {
+    "q": (5e-3, 5e-2),
+    "o": (3e-3, 5e-2),
+    "attn_out": (1.5e-2, 5e-2),
+    "ffn_out": (1.5e-2, 5e-2),
+}
 DEFAULT_TOLERANCE = (1e-3, 5e-2)
 
 
@@ -34,19 +40,40 @@ def relative(a, b):
 
 def compare_logits(model, ids, ingot, folder):
     top = min(model.c.vocab, 1000)  # the most that score lists: the likeliest
-    command = [ingot, "score", "--model", folder, "--device", "cpu", "--threads", "1", "--top", str(top), "--json",
-               "--tokens", ",".join(map(str, ids))]
+    command = [
+        ingot,
+        "score",
+        "--model",
+        folder,
+        "--device",
+        "cpu",
+        "--threads",
+        "1",
+        "--top",
+        str(top),
+        "--json",
+        "--tokens",
+        ",".join(map(str, ids)),
+    ]
     answer = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    listed = torch.tensor([[token for token, _, _ in position["top"]] for position in answer["positions"]])
-    theirs = torch.tensor([[logit for _, logit, _ in position["top"]] for position in answer["positions"]])
+    listed = torch.tensor(
+        [[token for token, _, _ in position["top"]] for position in answer["positions"]]
+    )
+    theirs = torch.tensor(
+        [[logit for _, logit, _ in position["top"]] for position in answer["positions"]]
+    )
     with torch.no_grad():
         w = model.stored()
-        ours = model.logits(model.final(model.trunk(torch.tensor([ids]), w, State(exact=True)), w), w)[0]
+        ours = model.logits(
+            model.final(model.trunk(torch.tensor([ids]), w, State(exact=True)), w), w
+        )[0]
     error = (ours.gather(1, listed) - theirs).norm(dim=1) / theirs.norm(dim=1)
     same = (ours.argmax(1) == listed[:, 0]).float().mean().item()
     nll = torch.nn.functional.cross_entropy(ours[:-1], torch.tensor(ids[1:])).item()
-    print(f"{len(ids)} positions: relative logit error median {error.median():.4f}, largest {error.max():.4f}, "
-          f"same argmax {100 * same:.1f} %; mean nll {nll:.4f} here, {answer['mean_nll']:.4f} ingot")
+    print(
+        f"{len(ids)} positions: relative logit error median {error.median():.4f}, largest {error.max():.4f}, "
+        f"same argmax {100 * same:.1f} %; mean nll {nll:.4f} here, {answer['mean_nll']:.4f} ingot"
+    )
     return error.median().item() < 0.10 and same >= 0.85
 
 
@@ -57,7 +84,9 @@ def check(name, ours, theirs, results):
     good = error <= bound and worst <= bound_row
     results.setdefault(part, []).append((error, worst, good))
     if not good:
-        print(f"  {name}: {error:.2e} (bound {bound:.1e}), worst row {worst:.2e} (bound {bound_row:.1e})")
+        print(
+            f"  {name}: {error:.2e} (bound {bound:.1e}), worst row {worst:.2e} (bound {bound_row:.1e})"
+        )
 
 
 def compare_picks(scores, picks, counts):
@@ -71,7 +100,11 @@ def compare_picks(scores, picks, counts):
         n = len(theirs)
         same[i] = set(order[:n].tolist()) == theirs
         finite = row[row.isfinite()]
-        close = n == 0 or n == len(finite) or row[order[n - 1]] - row[order[n]] < 1e-2 * (finite.max() - finite.min())
+        close = (
+            n == 0
+            or n == len(finite)
+            or row[order[n - 1]] - row[order[n]] < 1e-2 * (finite.max() - finite.min())
+        )
         counts.append((bool(same[i]), bool(close)))
     return same
 
@@ -87,12 +120,18 @@ def compare_blocks(model, ids, oracle_path, folder):
     reference.keep("mtp.in", hidden[:-1])
     draft_logits = torch.tensor(reference.mtp_forward(hidden[:-1], ids[1:], {}))
     trace = {k: torch.tensor(v) for k, v in reference.trace.items()}
-    results, missed, picks, choices = {}, 0, [], []
+    results, missed, picks = {}, 0, []
     with torch.no_grad():
         w = model.stored()
         tokens = torch.tensor([ids])
-        x = torch.nn.functional.embedding(tokens[0], w["embed.weight"]).unsqueeze(1).expand(-1, model.c.hc, -1)
-        blocks = [(f"layers.{i}", i) for i in range(model.c.layers)] + [("mtp.0", model.c.layers)] * model.c.mtp
+        x = (
+            torch.nn.functional.embedding(tokens[0], w["embed.weight"])
+            .unsqueeze(1)
+            .expand(-1, model.c.hc, -1)
+        )
+        blocks = [(f"layers.{i}", i) for i in range(model.c.layers)] + [
+            ("mtp.0", model.c.layers)
+        ] * model.c.mtp
         for p, layer in blocks:
             state = State(exact=True, trace={})
             at = tokens[:, 1:] if p == "mtp.0" else tokens
@@ -108,10 +147,14 @@ def compare_blocks(model, ids, oracle_path, folder):
             y = model.attention(u, w, layer, p + ".attn", state)
             for part in ("q", "kv", "compressed"):
                 if f"{p}.{part}" in state.trace:
-                    check(f"{p}.{part}", state.trace[f"{p}.{part}"][0], trace[f"{p}.{part}"], results)
+                    check(
+                        f"{p}.{part}", state.trace[f"{p}.{part}"][0], trace[f"{p}.{part}"], results
+                    )
             same = torch.ones(y.shape[1], dtype=torch.bool)  # rows whose blocks are the oracle's
             if p + ".index_picks" in trace:
-                same = compare_picks(state.trace[p + ".index_score"][0], trace[p + ".index_picks"], picks)
+                same = compare_picks(
+                    state.trace[p + ".index_score"][0], trace[p + ".index_picks"], picks
+                )
             check(p + ".o", state.trace[p + ".o"][0][same], trace[p + ".o"][same], results)
             check(p + ".attn_out", y[0][same], trace[p + ".attn_out"][same], results)
             z = trace[p + ".ffn_in"].bfloat16()
@@ -119,7 +162,9 @@ def compare_blocks(model, ids, oracle_path, folder):
             y = model.moe(z, at[0], w, layer, p + ".ffn", state)
             check(p + ".ffn_out", y, trace[p + ".ffn_out"], results)
             x = trace[p + ".out"].bfloat16()
-        ours = model.logits(model.final(trace[f"layers.{model.c.layers - 1}.out"][None].bfloat16(), w), w)[0]
+        ours = model.logits(
+            model.final(trace[f"layers.{model.c.layers - 1}.out"][None].bfloat16(), w), w
+        )[0]
         check("logits", ours, trace["logits"], results)
         if model.c.mtp:
             h = trace["mtp.in"][None].bfloat16()
@@ -128,18 +173,24 @@ def compare_blocks(model, ids, oracle_path, folder):
             print(f"mtp.0 whole, last position: relative logit error {error:.4f}")
     for part, rows in results.items():
         missed += sum(not good for _, _, good in rows)
-        print(f"{part:12} {len(rows)} blocks: largest error {max(r[0] for r in rows):.2e}, "
-              f"worst row {max(r[1] for r in rows):.2e}")
+        print(
+            f"{part:12} {len(rows)} blocks: largest error {max(r[0] for r in rows):.2e}, "
+            f"worst row {max(r[1] for r in rows):.2e}"
+        )
     if picks:
         wrong = sum(not same and not close for same, close in picks)
-        print(f"index picks  {sum(same for same, _ in picks)} of {len(picks)} rows chose the same blocks, {wrong} of the "
-              "others by more than a near tie")
+        print(
+            f"index picks  {sum(same for same, _ in picks)} of {len(picks)} rows chose the same blocks, {wrong} of the "
+            "others by more than a near tie"
+        )
         missed += wrong
     return missed == 0
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("checkpoint")
     parser.add_argument("--ingot")
     parser.add_argument("--oracle")

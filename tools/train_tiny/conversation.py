@@ -1,4 +1,5 @@
 """Conversations as token ids, in the chat format of DeepSeek-V4 (model specification 6.2)."""
+
 import dataclasses
 import pathlib
 

@@ -8,6 +8,7 @@ Questions are kept back from training: phrasings not seen with this fact, phrasi
 operand pairs not seen; products are all trained. An answer is right if it contains the fact. Prints
 a table and, with --json FILE, writes it; exit status 1 if a requirement is missed.
 """
+
 import argparse
 import json
 import pathlib
@@ -21,7 +22,13 @@ import tasks
 from conversation import Chat
 
 # What the model must reach, where a set has such a bound.
-REQUIRED = {"named": 1.0, "held facts": 0.95, "held sums": 0.80, "look-up at 200": 0.90, "look-up at 1000": 0.90}
+REQUIRED = {
+    "named": 1.0,
+    "held facts": 0.95,
+    "held sums": 0.80,
+    "look-up at 200": 0.90,
+    "look-up at 1000": 0.90,
+}
 DISTANCES = (50, 200, 500, 1000, 2000, 3000, 4000)
 
 
@@ -34,16 +41,20 @@ def named():
 def question_sets(sample, chat):
     rng = random.Random(11)
     n = 20 if sample else 200
-    sets = {"named": (named(), False), "named, thinking": (named(), True),
-            "held facts": (exam.fact_turns(n, "held", rng), False),
-            "held facts, thinking": (exam.fact_turns(n // 2, "held", rng), True),
-            "unseen phrasings": (exam.fact_turns(n, "unseen", rng), False),
-            "held sums": (exam.sum_turns(n, rng), False), "held sums, thinking": (exam.sum_turns(n // 2, rng), True),
-            "products": ([[tasks.any_product(rng)] for _ in range(n)], False),
-            "products, thinking": ([[tasks.any_product(rng)] for _ in range(n // 2)], True),
-            "letters": ([[tasks.any_letters(rng)] for _ in range(n // 2)], False),
-            "order": ([[tasks.any_order(rng)] for _ in range(n // 2)], False),
-            "copy": ([[tasks.any_copy(rng)] for _ in range(n // 2)], False)}
+    sets = {
+        "named": (named(), False),
+        "named, thinking": (named(), True),
+        "held facts": (exam.fact_turns(n, "held", rng), False),
+        "held facts, thinking": (exam.fact_turns(n // 2, "held", rng), True),
+        "unseen phrasings": (exam.fact_turns(n, "unseen", rng), False),
+        "held sums": (exam.sum_turns(n, rng), False),
+        "held sums, thinking": (exam.sum_turns(n // 2, rng), True),
+        "products": ([[tasks.any_product(rng)] for _ in range(n)], False),
+        "products, thinking": ([[tasks.any_product(rng)] for _ in range(n // 2)], True),
+        "letters": ([[tasks.any_letters(rng)] for _ in range(n // 2)], False),
+        "order": ([[tasks.any_order(rng)] for _ in range(n // 2)], False),
+        "copy": ([[tasks.any_copy(rng)] for _ in range(n // 2)], False),
+    }
     for distance in DISTANCES:
         if not sample or distance <= 1000:
             few = n // 5 if sample else max(30, min(100, 100000 // distance))
@@ -54,14 +65,26 @@ def question_sets(sample, chat):
 def requests(sets):
     for name, (turns, thinking) in sets.items():
         for i, (turn,) in enumerate(turns):
-            body = {"messages": [{"role": "user", "content": "".join(text for text, _ in turn.question)}],
-                    "max_tokens": 120 if thinking else 60, "temperature": 0,
-                    "reasoning_effort": "high" if thinking else "none"}
-            yield {"custom_id": f"{name}|{i}", "method": "POST", "url": "/v1/chat/completions", "body": body}, turn
+            body = {
+                "messages": [
+                    {"role": "user", "content": "".join(text for text, _ in turn.question)}
+                ],
+                "max_tokens": 120 if thinking else 60,
+                "temperature": 0,
+                "reasoning_effort": "high" if thinking else "none",
+            }
+            yield {
+                "custom_id": f"{name}|{i}",
+                "method": "POST",
+                "url": "/v1/chat/completions",
+                "body": body,
+            }, turn
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model")
     parser.add_argument("--ingot", required=True)
     parser.add_argument("--sample", action="store_true")
@@ -70,13 +93,34 @@ def main():
     parser.add_argument("--show", type=int, default=2, help="wrong answers shown of each set")
     options = parser.parse_args()
     chat = Chat(pathlib.Path(options.model) / "tokenizer.json")
-    asked = {line["custom_id"]: (line, turn) for line, turn in requests(question_sets(options.sample, chat))}
+    asked = {
+        line["custom_id"]: (line, turn)
+        for line, turn in requests(question_sets(options.sample, chat))
+    }
     with tempfile.TemporaryDirectory() as folder:
-        source, target = pathlib.Path(folder) / "questions.jsonl", pathlib.Path(folder) / "answers.jsonl"
+        source, target = (
+            pathlib.Path(folder) / "questions.jsonl",
+            pathlib.Path(folder) / "answers.jsonl",
+        )
         source.write_text("".join(json.dumps(line) + "\n" for line, _ in asked.values()))
         # 1 is that some requests failed: they count as wrong
-        status = subprocess.run([options.ingot, "generate", "--model", options.model, "--device", "cpu", "--threads",
-                                 str(options.threads), "--input", source, "--output", target, "--quiet"]).returncode
+        status = subprocess.run(
+            [
+                options.ingot,
+                "generate",
+                "--model",
+                options.model,
+                "--device",
+                "cpu",
+                "--threads",
+                str(options.threads),
+                "--input",
+                source,
+                "--output",
+                target,
+                "--quiet",
+            ]
+        ).returncode
         if status not in (0, 1):
             sys.exit(f"evaluate.py: ingot generate ended with status {status}")
         answers = [json.loads(line) for line in target.read_text().splitlines()]
@@ -98,10 +142,18 @@ def main():
         bound = REQUIRED.get(name)
         good = bound is None or share >= bound
         missed += [] if good else [name]
-        print(f"{name:24} {sum(rows):4} of {len(rows):4}  {100 * share:5.1f} %" +
-              ("" if bound is None else f"  (at least {100 * bound:.0f} %: {'met' if good else 'MISSED'})"))
+        print(
+            f"{name:24} {sum(rows):4} of {len(rows):4}  {100 * share:5.1f} %"
+            + (
+                ""
+                if bound is None
+                else f"  (at least {100 * bound:.0f} %: {'met' if good else 'MISSED'})"
+            )
+        )
     if options.json:
-        pathlib.Path(options.json).write_text(json.dumps({n: [sum(r), len(r)] for n, r in results.items()}, indent=1) + "\n")
+        pathlib.Path(options.json).write_text(
+            json.dumps({n: [sum(r), len(r)] for n, r in results.items()}, indent=1) + "\n"
+        )
     sys.exit(1 if missed else 0)
 
 

@@ -7,6 +7,7 @@ Greedy decoding gives exactly the wanted answer if and only if, with the wanted 
 likeliest token at each of its positions is the wanted one. So one pass over whole conversations
 answers hundreds of questions. All questions are kept back from training, but for products.
 """
+
 import argparse
 import json
 import random
@@ -43,7 +44,9 @@ def lookup_turns(n, distance, chat, rng):
     before the end of the notes."""
     turns = []
     while len(turns) < n:
-        document = tasks.Document(rng, int((distance * rng.uniform(1.0, 1.12) + 30) * 4.6), 0.3, 0.0)
+        document = tasks.Document(
+            rng, int((distance * rng.uniform(1.0, 1.12) + 30) * 4.6), 0.3, 0.0
+        )
         sizes = [len(chat.encode(text)) for text, _ in document.pieces]
         whole = sum(sizes)
         starts = {key: whole - sum(sizes[:at]) for key, (_, at) in document.records.items()}
@@ -56,13 +59,17 @@ def lookup_turns(n, distance, chat, rng):
 def sets(n, lengths, chat):
     rng = random.Random(20)
     longest = lengths[-1]
-    out = {"held facts": (fact_turns(n, "held", rng), False), "held facts, thinking": (fact_turns(n, "held", rng), True),
-           "unseen phrasings": (fact_turns(n, "unseen", rng), False), "held sums": (sum_turns(n, rng), False),
-           "held sums, thinking": (sum_turns(n, rng), True),
-           "products": ([[tasks.any_product(rng)] for _ in range(n)], False),
-           "products, thinking": ([[tasks.any_product(rng)] for _ in range(n)], True),
-           "letters": ([[tasks.any_letters(rng)] for _ in range(n)], False),
-           "copy": ([[tasks.any_copy(rng)] for _ in range(n)], False)}
+    out = {
+        "held facts": (fact_turns(n, "held", rng), False),
+        "held facts, thinking": (fact_turns(n, "held", rng), True),
+        "unseen phrasings": (fact_turns(n, "unseen", rng), False),
+        "held sums": (sum_turns(n, rng), False),
+        "held sums, thinking": (sum_turns(n, rng), True),
+        "products": ([[tasks.any_product(rng)] for _ in range(n)], False),
+        "products, thinking": ([[tasks.any_product(rng)] for _ in range(n)], True),
+        "letters": ([[tasks.any_letters(rng)] for _ in range(n)], False),
+        "copy": ([[tasks.any_copy(rng)] for _ in range(n)], False),
+    }
     for distance in (50, 200, 700, 1000, 2000, 3000, 3500):
         if distance * 1.15 + 60 < longest:
             few = max(8, n // (1 if distance < 500 else 4))
@@ -92,17 +99,17 @@ def run(model, n, lengths, device):
         length = min(T for T in lengths if T >= max(len(s[0]) for s in spans))
         rows = max(1, (32768 if device == "cuda" else 2048) // length)
         for begin in range(0, len(spans), rows):
-            part = spans[begin:begin + rows]
+            part = spans[begin : begin + rows]
             ids = torch.full((rows if device == "cuda" else len(part), length), chat.pad)
             counted = torch.zeros_like(ids, dtype=torch.bool)
             for row, (tokens, first) in enumerate(part):
-                ids[row, :len(tokens)] = torch.tensor(tokens)
-                counted[row, first:len(tokens)] = True
+                ids[row, : len(tokens)] = torch.tensor(tokens)
+                counted[row, first : len(tokens)] = True
             ids, counted = ids.to(device), counted.to(device)
             x = model.trunk(ids, w, State())
             best = model.logits(model.final(x, w), w).argmax(-1)
             good = (best[:, :-1] == ids[:, 1:]) | ~counted[:, 1:]
-            right += int(good.all(1)[:len(part)].sum())
+            right += int(good.all(1)[: len(part)].sum())
             if model.c.mtp:  # the draft of p + 2 against what the model itself says at p + 1
                 next_ids = torch.nn.functional.pad(ids[:, 1:], (0, 1), value=chat.pad)
                 draft = model.logits(model.draft(x, next_ids, w, State()), w).argmax(-1)
@@ -116,16 +123,27 @@ def run(model, n, lengths, device):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model")
     parser.add_argument("--rows", type=int, default=64, help="questions of each kind")
-    parser.add_argument("--lengths", default="128,1024,4096", help="of sequences; look-ups that do not fit are left out")
+    parser.add_argument(
+        "--lengths",
+        default="128,1024,4096",
+        help="of sequences; look-ups that do not fit are left out",
+    )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = True
     model = Model(Config(f"{options.model}/config.json"), options.device)
     checkpoint.load(model, options.model)
-    print(json.dumps(run(model, options.rows, [int(n) for n in options.lengths.split(",")], options.device), indent=1))
+    print(
+        json.dumps(
+            run(model, options.rows, [int(n) for n in options.lengths.split(",")], options.device),
+            indent=1,
+        )
+    )
 
 
 if __name__ == "__main__":

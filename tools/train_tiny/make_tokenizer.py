@@ -6,6 +6,7 @@
 Trained on the text of tasks.py with the package `tokenizers`. No token spans two digits, so that
 arithmetic is about digits; the markers have the first and the last ids.
 """
+
 import argparse
 import json
 import pathlib
@@ -42,34 +43,73 @@ def corpus(sentences, seed=1):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("real")
     parser.add_argument("out")
     parser.add_argument("--vocab", type=int, default=2560)
     options = parser.parse_args()
     stages = json.loads(pathlib.Path(options.real).read_text())
     tokenizer = Tokenizer(models.BPE())
-    splits = [pre_tokenizers.Split(Regex(s["pattern"]["Regex"]), "isolated")
-              for s in stages["pre_tokenizer"]["pretokenizers"][:-1]]
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(splits + [pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    splits = [
+        pre_tokenizers.Split(Regex(s["pattern"]["Regex"]), "isolated")
+        for s in stages["pre_tokenizer"]["pretokenizers"][:-1]
+    ]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        splits + [pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
     tokenizer.decoder = decoders.ByteLevel()
     leading, trailing = MARKERS[:3], MARKERS[3:]
-    trainer = trainers.BpeTrainer(vocab_size=options.vocab - len(trailing), special_tokens=leading, min_frequency=2,
-                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=options.vocab - len(trailing),
+        special_tokens=leading,
+        min_frequency=2,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
     tokenizer.train_from_iterator((re.sub(r"\d+", "7", text) for text in corpus(60000)), trainer)
     trained = json.loads(tokenizer.to_str())
     vocab, merges = trained["model"]["vocab"], trained["model"]["merges"]
-    entries = [{"id": i, "content": text, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
-                "special": True} for i, text in enumerate(leading)]
+    entries = [
+        {
+            "id": i,
+            "content": text,
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+            "special": True,
+        }
+        for i, text in enumerate(leading)
+    ]
     first = options.vocab - len(trailing)
     assert len(vocab) == first, f"the corpus gave {len(vocab)} entries, not {first}"
-    entries += [{"id": first + i, "content": text, "single_word": False, "lstrip": False, "rstrip": False,
-                 "normalized": False, "special": text.startswith("<｜")} for i, text in enumerate(trailing)]
+    entries += [
+        {
+            "id": first + i,
+            "content": text,
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+            "special": text.startswith("<｜"),
+        }
+        for i, text in enumerate(trailing)
+    ]
     out = {key: stages[key] for key in ("version", "truncation", "padding")}
     out["added_tokens"] = entries
-    out |= {key: stages[key] for key in ("normalizer", "pre_tokenizer", "post_processor", "decoder")}
-    out["model"] = {**{k: v for k, v in stages["model"].items() if k not in ("vocab", "merges")}, "vocab": vocab, "merges": merges}
-    pathlib.Path(options.out).write_text(json.dumps(out, ensure_ascii=False, indent=None, separators=(",", ":")) + "\n")
+    out |= {
+        key: stages[key] for key in ("normalizer", "pre_tokenizer", "post_processor", "decoder")
+    }
+    out["model"] = {
+        **{k: v for k, v in stages["model"].items() if k not in ("vocab", "merges")},
+        "vocab": vocab,
+        "merges": merges,
+    }
+    pathlib.Path(options.out).write_text(
+        json.dumps(out, ensure_ascii=False, indent=None, separators=(",", ":")) + "\n"
+    )
     longest = sorted((t for t in vocab), key=len)[-5:]
     print(f"{options.out}: {options.vocab} ids, {len(merges)} merges; longest {longest}")
 

@@ -2,159 +2,66 @@
 
 Written from the model specification, section 3, independently of the engine. It runs whole
 sequences from position 0, [batch, length], and has no decode path: nothing loops over positions.
-Activations are bf16 where inference rounds to bf16; products of bf16 (or FP8, FP4) values are exact
-in fp32, so a bf16 or TF32 matrix product differs from the reference only by summation order and,
-for a few results, by one rounding to bf16. Differences that training accepts are marked "Training".
+Activations are bf16 where inference rounds to bf16. Differences that training accepts are marked
+"Training"; State.exact leaves them out.
 """
+
 import json
 import math
 import pathlib
 
 import torch
-import torch._inductor.config
 import torch.nn.functional as F
 
 import checkpoint
-import numerics
-from numerics import KV_GROUP, act_quant, index_quant, quantised
+import tokenwise
+from attention_keys import BlockKeys, WindowKeys, captured_mass, index_loss
+from numerics import index_quant, quantised
+from tokenwise import (
+    hc_head,
+    hc_mix,
+    matmul,
+    matmul_f32,
+    pool,
+    quantise_kv,
+    query_bf16,
+    rms_norm,
+    rope,
+    router_score,
+)
 
 
 class Config:
     def __init__(self, path):
         c = self.raw = json.loads(pathlib.Path(path).read_text())
-        self.vocab, self.hidden, self.layers = c["vocab_size"], c["hidden_size"], c["num_hidden_layers"]
-        self.heads, self.head_dim, self.rope_dim = c["num_attention_heads"], c["head_dim"], c["qk_rope_head_dim"]
-        self.q_lora, self.o_groups, self.o_lora = c["q_lora_rank"], c["o_groups"], c["o_lora_rank"]
-        self.window, self.ratios = c["sliding_window"], c["compress_ratios"]
-        self.index_heads, self.index_dim, self.index_topk = c["index_n_heads"], c["index_head_dim"], c["index_topk"]
-        self.experts, self.active, self.inter = c["n_routed_experts"], c["num_experts_per_tok"], c["moe_intermediate_size"]
-        self.hash_layers, self.route_scale, self.limit = c["num_hash_layers"], c["routed_scaling_factor"], c["swiglu_limit"]
-        self.hc, self.sinkhorn, self.hc_eps, self.eps = c["hc_mult"], c["hc_sinkhorn_iters"], c["hc_eps"], c["rms_norm_eps"]
-        self.theta, self.compress_theta, self.yarn = c["rope_theta"], c["compress_rope_theta"], c["rope_scaling"]
+        self.vocab = c["vocab_size"]
+        self.hidden = c["hidden_size"]
+        self.layers = c["num_hidden_layers"]
+        self.heads = c["num_attention_heads"]
+        self.head_dim = c["head_dim"]
+        self.rope_dim = c["qk_rope_head_dim"]
+        self.q_lora = c["q_lora_rank"]
+        self.o_groups = c["o_groups"]
+        self.o_lora = c["o_lora_rank"]
+        self.window = c["sliding_window"]
+        self.ratios = c["compress_ratios"]
+        self.index_heads = c["index_n_heads"]
+        self.index_dim = c["index_head_dim"]
+        self.index_topk = c["index_topk"]
+        self.experts = c["n_routed_experts"]
+        self.active = c["num_experts_per_tok"]
+        self.inter = c["moe_intermediate_size"]
+        self.hash_layers = c["num_hash_layers"]
+        self.route_scale = c["routed_scaling_factor"]
+        self.limit = c["swiglu_limit"]
+        self.hc = c["hc_mult"]
+        self.sinkhorn = c["hc_sinkhorn_iters"]
+        self.hc_eps = c["hc_eps"]
+        self.eps = c["rms_norm_eps"]
+        self.theta = c["rope_theta"]
+        self.compress_theta = c["compress_rope_theta"]
+        self.yarn = c["rope_scaling"]
         self.mtp = c.get("num_nextn_predict_layers", 0)
-
-
-# ------------------------------------------------- functions of one token, [tokens, ..., channels]
-def matmul(x, w):
-    """bf16 x · bf16 wᵀ -> bf16, fp32 inside. A CPU has no such unit: there the sum is plain fp32."""
-    if x.is_cuda:
-        return F.linear(x, w)
-    return F.linear(x.float(), w.float()).bfloat16()
-
-
-def matmul_f32(x, w):
-    """The same with an fp32 result (TF32 on the device: bf16 values lose nothing)."""
-    return F.linear(x.float(), w.float())
-
-
-def rms_norm(x, weight, eps):
-    x = x.float()
-    y = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
-    return (y if weight is None else y * weight.float()).bfloat16()
-
-
-def rope(x, cos, sin):
-    """Turns the interleaved pairs of the last dims; cos, sin: [tokens, rope_dim / 2]."""
-    while cos.dim() < x.dim():
-        cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
-    n = 2 * cos.shape[-1]
-    a, b = x[..., -n:].float().unflatten(-1, (-1, 2)).unbind(-1)
-    turned = torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-2).bfloat16()
-    return torch.cat([x[..., :-n], turned], -1)
-
-
-def unrope(x, cos, sin):
-    return rope(x, cos, -sin)
-
-
-def quantise_kv(x, rope_dim):
-    """The KV cache's rounding: FP8 but for the rope dims."""
-    return torch.cat([numerics.act_quant(x[..., :-rope_dim], KV_GROUP), x[..., -rope_dim:]], -1)
-
-
-def query(q, cos, sin, eps):
-    """Norm of each head without a weight, and rope. q: [..., heads, head_dim]"""
-    return rope(rms_norm(q, None, eps), cos, sin)
-
-
-def query_bf16(q, cos, sin, eps):
-    """The same with every step of the norm rounded to bf16, as the official code does."""
-    mean = q.float().square().bfloat16().float().mean(-1, keepdim=True).bfloat16().float()
-    r = torch.rsqrt((mean + eps).bfloat16().float()).bfloat16().float()
-    return rope((q.float() * r).bfloat16(), cos, sin)
-
-
-def latent_kv(y, weight, cos, sin, eps, rope_dim):
-    return quantise_kv(rope(rms_norm(y, weight, eps), cos, sin), rope_dim)
-
-
-def hc_mix(x, fn, eps):
-    flat = x.flatten(-2).float()
-    r = torch.rsqrt(flat.square().mean(-1, keepdim=True) + eps)
-    return F.linear(flat, fn) * r
-
-
-def hc_pre(x, mix, scale, base, norm, hc, iters, hc_eps, eps):
-    """x: [..., hc, hidden], mix: hc_mix of it -> (normed sublayer input, post [..., hc], comb
-    [..., source, destination])"""
-    m = mix
-    pre = torch.sigmoid(m[..., :hc] * scale[0] + base[:hc]) + hc_eps
-    post = 2 * torch.sigmoid(m[..., hc:2 * hc] * scale[1] + base[hc:2 * hc])
-    comb = (m[..., 2 * hc:] * scale[2] + base[2 * hc:]).unflatten(-1, (hc, hc))
-    comb = torch.softmax(comb, -1) + hc_eps
-    comb = comb / (comb.sum(-2, keepdim=True) + hc_eps)
-    for _ in range(iters - 1):
-        comb = comb / (comb.sum(-1, keepdim=True) + hc_eps)
-        comb = comb / (comb.sum(-2, keepdim=True) + hc_eps)
-    u = (pre.unsqueeze(-1) * x.float()).sum(-2).bfloat16()
-    return rms_norm(u, norm, eps), post, comb
-
-
-def hc_post(y, x, post, comb):
-    """X'_k = post_k y + Σ_j comb_jk X_j. Sums over the few streams, not a matrix product: comb is
-    fp32 and TF32 would cut it."""
-    mixed = (comb.unsqueeze(-1) * x.float().unsqueeze(-2)).sum(-3)
-    return (post.unsqueeze(-1) * y.float().unsqueeze(-2) + mixed).bfloat16()
-
-
-def hc_head(x, mix, scale, base, norm, hc_eps, eps):
-    pre = torch.sigmoid(mix * scale + base) + hc_eps
-    u = (pre.unsqueeze(-1) * x.float()).sum(-2).bfloat16()
-    return rms_norm(u, norm, eps)
-
-
-def swiglu(g, v, alpha, limit):
-    """fp32 inside; alpha (or None) multiplies before the rounding. Ends quantised for w2."""
-    g, v = g.float(), v.float()
-    if limit:
-        g, v = g.clamp_max(limit), v.clamp(-limit, limit)
-    h = F.silu(g) * v
-    return numerics.act_quant((h if alpha is None else h * alpha).bfloat16())
-
-
-def router_score(z):
-    return torch.sqrt(F.softplus(z))
-
-
-def pool(k, s):
-    """Per-channel softmax over the rows of a block. k, s: [..., rows, channels] fp32"""
-    return (torch.softmax(s, -2) * k).sum(-2).bfloat16()
-
-
-# The functions that move the most memory. Tokens are their first dimension, so they see one shape
-# whatever the length of sequences, and are compiled once.
-TOKENWISE = ("query", "latent_kv", "hc_pre", "hc_post", "swiglu", "unrope", "act_quant")
-_EAGER = {name: globals()[name] for name in TOKENWISE}
-_COMPILED = {}
-
-
-def use_compiled(on):
-    """Fuses the functions above, or not. Compiled forms are kept for the next time."""
-    if on and not _COMPILED:
-        torch._dynamo.config.cache_size_limit = 64
-        torch._inductor.config.emulate_precision_casts = True  # else a fused bf16 rounding is left out
-        _COMPILED.update({name: torch.compile(f, dynamic=False) for name, f in _EAGER.items()})
-    globals().update(_COMPILED if on else _EAGER)
 
 
 # --------------------------------------------------------------------------------------- the model
@@ -192,7 +99,11 @@ class Model(torch.nn.Module):
         for key, w in self.params.items():
             name = key.replace("/", ".")
             kind = self.kinds[name]
-            out[name] = quantised(w, kind) if kind in ("fp8", "fp4") else w if kind == "f32" else w.bfloat16()
+            out[name] = (
+                quantised(w, kind)
+                if kind in ("fp8", "fp4")
+                else w if kind == "f32" else w.bfloat16()
+            )
         return out
 
     # -- rope tables, [batch · length, rope_dim / 2], for every `step`-th position
@@ -201,18 +112,22 @@ class Model(torch.nn.Module):
         if key not in self.tables:
             position = torch.arange(length, dtype=torch.float32) * step
             angle = torch.outer(position, rope_frequencies(self.c, ratio))  # the fp32 product
-            self.tables[key] = tuple(t.to(self.device).repeat(batch, 1) for t in (angle.cos(), angle.sin()))
+            self.tables[key] = tuple(
+                t.to(self.device).repeat(batch, 1) for t in (angle.cos(), angle.sin())
+            )
         return self.tables[key]
 
     def compress(self, x, w, p, ratio, d):
         """x [B, T, hidden] -> [B · (T // ratio), d], normed and turned, not yet quantised"""
         n = x.shape[1] // ratio
-        x = x[:, :n * ratio]
+        x = x[:, : n * ratio]
         k = matmul_f32(x, w[p + ".wkv.weight"]).unflatten(1, (n, ratio))
         s = matmul_f32(x, w[p + ".wgate.weight"]).unflatten(1, (n, ratio)) + w[p + ".ape"]
         if ratio == 4:  # overlapping: the previous block's first half, this block's second
             k = torch.cat([F.pad(k[:, :-1, :, :d], (0, 0, 0, 0, 1, 0)), k[..., d:]], 2)
-            s = torch.cat([F.pad(s[:, :-1, :, :d], (0, 0, 0, 0, 1, 0), value=-math.inf), s[..., d:]], 2)
+            s = torch.cat(
+                [F.pad(s[:, :-1, :, :d], (0, 0, 0, 0, 1, 0), value=-math.inf), s[..., d:]], 2
+            )
         y = rms_norm(pool(k, s).flatten(0, 1), w[p + ".norm.weight"], self.c.eps)
         return rope(y, *self.rope_table(x.shape[0], n, ratio, ratio))
 
@@ -220,10 +135,18 @@ class Model(torch.nn.Module):
         """x [B, T, hidden], qr [B·T, q_lora] -> [B, T, blocks] fp32"""
         c = self.c
         B, T, _ = x.shape
-        q = matmul(act_quant(qr), w[p + ".wq_b.weight"]).unflatten(-1, (c.index_heads, c.index_dim))
-        q = index_quant(self.hadamard(rope(q, *self.rope_table(B, T, ratio)))).view(B, T * c.index_heads, c.index_dim)
-        k = index_quant(self.hadamard(self.compress(x, w, p + ".compressor", ratio, c.index_dim))).unflatten(0, (B, -1))
-        weights = matmul(x, w[p + ".weights_proj.weight"]).float() * (c.index_dim * c.index_heads)**-0.5
+        q = matmul(tokenwise.act_quant(qr), w[p + ".wq_b.weight"]).unflatten(
+            -1, (c.index_heads, c.index_dim)
+        )
+        q = index_quant(self.hadamard(rope(q, *self.rope_table(B, T, ratio)))).view(
+            B, T * c.index_heads, c.index_dim
+        )
+        k = index_quant(
+            self.hadamard(self.compress(x, w, p + ".compressor", ratio, c.index_dim))
+        ).unflatten(0, (B, -1))
+        weights = (
+            matmul(x, w[p + ".weights_proj.weight"]).float() * (c.index_dim * c.index_heads) ** -0.5
+        )
         # One key for all heads: heads are rows. [B, T·heads, n]
         dots = torch.relu(q.float() @ k.float().transpose(1, 2)).unflatten(1, (T, c.index_heads))
         return (dots * weights.bfloat16().float().unsqueeze(-1)).sum(2)
@@ -235,23 +158,31 @@ class Model(torch.nn.Module):
             while h.shape[0] < x.shape[-1]:
                 h = torch.cat([torch.cat([h, h], 1), torch.cat([h, -h], 1)], 0)
             self.tables[key] = h.to(self.device)
-        return (matmul_f32(x, self.tables[key]) * x.shape[-1]**-0.5).bfloat16()
+        return (matmul_f32(x, self.tables[key]) * x.shape[-1] ** -0.5).bfloat16()
 
     def attention(self, x, w, layer, p, state):
         c, ratio = self.c, self.c.ratios[layer]
         B, T, _ = x.shape
         cos, sin = self.rope_table(B, T, ratio)
-        xq = act_quant(x.flatten(0, 1))
+        xq = tokenwise.act_quant(x.flatten(0, 1))
         qr = rms_norm(matmul(xq, w[p + ".wq_a.weight"]), w[p + ".q_norm.weight"], c.eps)
-        q = matmul(act_quant(qr), w[p + ".wq_b.weight"]).unflatten(-1, (c.heads, c.head_dim))
-        q = (query_bf16 if state.exact else query)(q, cos, sin, c.eps).unflatten(0, (B, T))
-        kv = latent_kv(matmul(xq, w[p + ".wkv.weight"]), w[p + ".kv_norm.weight"], cos, sin, c.eps, c.rope_dim)
+        q = matmul(tokenwise.act_quant(qr), w[p + ".wq_b.weight"]).unflatten(
+            -1, (c.heads, c.head_dim)
+        )
+        q = (query_bf16 if state.exact else tokenwise.query)(q, cos, sin, c.eps).unflatten(
+            0, (B, T)
+        )
+        kv = tokenwise.latent_kv(
+            matmul(xq, w[p + ".wkv.weight"]), w[p + ".kv_norm.weight"], cos, sin, c.eps, c.rope_dim
+        )
         kv = kv.unflatten(0, (B, T))
         state.keep(p, "q", q)
         state.keep(p, "kv", kv)
         keys = [WindowKeys(kv, c.window, self.tables)]
         if ratio and T >= ratio:
-            comp = quantise_kv(self.compress(x, w, p + ".compressor", ratio, c.head_dim), c.rope_dim).unflatten(0, (B, -1))
+            comp = quantise_kv(
+                self.compress(x, w, p + ".compressor", ratio, c.head_dim), c.rope_dim
+            ).unflatten(0, (B, -1))
             state.keep(p, "compressed", comp)
             n = comp.shape[1]
             visible = self.visible_blocks(T, n, ratio)
@@ -261,9 +192,12 @@ class Model(torch.nn.Module):
                 scores = self.index_scores(x.detach(), qr.detach(), w, p + ".indexer", ratio)
                 scores = scores.masked_fill(~visible, -math.inf)
                 state.keep(p, "index_score", scores)
+                picks = scores.detach().topk(min(c.index_topk, n), -1).indices
                 if state.sparse and n > c.index_topk:
-                    picks = scores.detach().topk(c.index_topk, -1).indices
-                    chosen = torch.zeros_like(scores, dtype=torch.bool).scatter_(-1, picks, True) & visible
+                    chosen = (
+                        torch.zeros_like(scores, dtype=torch.bool).scatter_(-1, picks, True)
+                        & visible
+                    )
             keys.append(BlockKeys(comp, chosen))
         qf = q.float()
         rows = [k.scores(qf) * c.head_dim**-0.5 for k in keys]
@@ -274,20 +208,24 @@ class Model(torch.nn.Module):
             top = rows.amax(-1, keepdim=True)
             e = torch.exp(rows - top)
             parts = e.split(sizes, -1)
-            o = sum(k.mix(part) for k, part in zip(keys, parts)) / (e.sum(-1, keepdim=True) + torch.exp(sink - top))
+            o = sum(k.mix(part) for k, part in zip(keys, parts)) / (
+                e.sum(-1, keepdim=True) + torch.exp(sink - top)
+            )
         else:  # Training: bf16 rounds the normalised weights, not the unnormalised.
             parts = torch.softmax(torch.cat(rows + [sink], -1), -1).split(sizes + [1], -1)
             o = sum(k.mix(part) for k, part in zip(keys, parts))
         if len(keys) == 2 and ratio == 4 and n > c.index_topk and state.losses is not None:
             state.losses.append(index_loss(scores, chosen, parts[1]))
-        o = unrope(o.bfloat16().flatten(0, 1), cos, sin)
+            if not state.sparse:
+                state.captured.append(captured_mass(picks, parts[1]))
+        o = tokenwise.unrope(o.bfloat16().flatten(0, 1), cos, sin)
         state.keep(p, "o", o.unflatten(0, (B, T)))
         # wo_a sees bf16, not FP8. Groups are batches: [groups, B·T, ·]
         o = o.reshape(B * T, c.o_groups, -1).transpose(0, 1)
         wa = w[p + ".wo_a.weight"].unflatten(0, (c.o_groups, c.o_lora)).transpose(1, 2)
         y = torch.bmm(o, wa) if o.is_cuda else torch.bmm(o.float(), wa.float()).bfloat16()
         y = y.transpose(0, 1).reshape(B * T, -1)
-        return matmul(act_quant(y), w[p + ".wo_b.weight"]).unflatten(0, (B, T))
+        return matmul(tokenwise.act_quant(y), w[p + ".wo_b.weight"]).unflatten(0, (B, T))
 
     def visible_blocks(self, T, n, ratio):
         """[1, T, n]: block j is visible from the token that completes it on."""
@@ -310,15 +248,16 @@ class Model(torch.nn.Module):
         if layer >= c.hash_layers and state.loads is not None:
             counts = state.valid.flatten().unsqueeze(-1).expand_as(experts).float()
             state.loads[p + ".gate.bias"] = torch.zeros_like(w[p + ".gate.bias"]).index_add_(
-                0, experts.flatten(), counts.flatten())
+                0, experts.flatten(), counts.flatten()
+            )
         # Every expert runs on every token, with weight 0 where it was not chosen. Training: the
         # experts' outputs are summed before the rounding to bf16, not after.
         alpha = torch.zeros_like(scores).scatter(-1, experts, chosen)
-        zq = act_quant(z)
+        zq = tokenwise.act_quant(z)
         shape = (c.experts, c.inter)
         g = matmul(zq, w[p + ".experts.w1.weight"].flatten(0, 1)).unflatten(-1, shape)
         v = matmul(zq, w[p + ".experts.w3.weight"].flatten(0, 1)).unflatten(-1, shape)
-        h = swiglu(g, v, alpha.unsqueeze(-1), c.limit).flatten(-2)
+        h = tokenwise.swiglu(g, v, alpha.unsqueeze(-1), c.limit).flatten(-2)
         w2 = w[p + ".experts.w2.weight"]  # [experts, hidden, inter]
         if state.exact:
             h = h.unflatten(-1, shape).float()
@@ -326,25 +265,45 @@ class Model(torch.nn.Module):
         else:
             routed = matmul(h, w2.transpose(0, 1).flatten(1))
         s = p + ".shared_experts"
-        h = swiglu(matmul(zq, w[s + ".w1.weight"]), matmul(zq, w[s + ".w3.weight"]), None, c.limit)
+        h = tokenwise.swiglu(
+            matmul(zq, w[s + ".w1.weight"]), matmul(zq, w[s + ".w3.weight"]), None, c.limit
+        )
         return (routed.float() + matmul(h, w[s + ".w2.weight"]).float()).bfloat16()
 
     def hyper(self, x, w, p, norm):
         c = self.c
-        return hc_pre(x, hc_mix(x, w[p + "_fn"], c.eps), w[p + "_scale"], w[p + "_base"], w[norm], c.hc, c.sinkhorn,
-                      c.hc_eps, c.eps)
+        return tokenwise.hc_pre(
+            x,
+            hc_mix(x, w[p + "_fn"], c.eps),
+            w[p + "_scale"],
+            w[p + "_base"],
+            w[norm],
+            c.hc,
+            c.sinkhorn,
+            c.hc_eps,
+            c.eps,
+        )
 
     def block(self, x, ids, w, layer, p, state):
         """x [B · T, hc, hidden], ids [B, T]"""
         u, post, comb = self.hyper(x, w, p + ".hc_attn", p + ".attn_norm.weight")
         y = self.attention(u.unflatten(0, ids.shape), w, layer, p + ".attn", state).flatten(0, 1)
-        x = hc_post(y, x, post, comb)
+        x = tokenwise.hc_post(y, x, post, comb)
         u, post, comb = self.hyper(x, w, p + ".hc_ffn", p + ".ffn_norm.weight")
-        return hc_post(self.moe(u, ids.flatten(), w, layer, p + ".ffn", state), x, post, comb)
+        return tokenwise.hc_post(
+            self.moe(u, ids.flatten(), w, layer, p + ".ffn", state), x, post, comb
+        )
 
     def head(self, x, w, p, norm):
-        return hc_head(x, hc_mix(x, w[p + "hc_head_fn"], self.c.eps), w[p + "hc_head_scale"], w[p + "hc_head_base"],
-                       w[norm], self.c.hc_eps, self.c.eps)
+        return hc_head(
+            x,
+            hc_mix(x, w[p + "hc_head_fn"], self.c.eps),
+            w[p + "hc_head_scale"],
+            w[p + "hc_head_base"],
+            w[norm],
+            self.c.hc_eps,
+            self.c.eps,
+        )
 
     def trunk(self, ids, w, state):
         """ids [B, T] -> 4-stream state after the last layer [B, T, hc, hidden] bf16"""
@@ -364,9 +323,13 @@ class Model(torch.nn.Module):
         """MTP block: state at p and the token at p + 1 -> normed hidden that tells token p + 2."""
         p, c = "mtp.0", self.c
         x = x.flatten(0, 1)
-        e = rms_norm(F.embedding(next_ids.flatten(), w["embed.weight"]), w[p + ".enorm.weight"], c.eps)
+        e = rms_norm(
+            F.embedding(next_ids.flatten(), w["embed.weight"]), w[p + ".enorm.weight"], c.eps
+        )
         h = rms_norm(x, w[p + ".hnorm.weight"], c.eps)
-        y = matmul(act_quant(e), w[p + ".e_proj.weight"]).unsqueeze(1) + matmul(act_quant(h), w[p + ".h_proj.weight"])
+        y = matmul(tokenwise.act_quant(e), w[p + ".e_proj.weight"]).unsqueeze(1) + matmul(
+            tokenwise.act_quant(h), w[p + ".h_proj.weight"]
+        )
         y = self.block(y, next_ids, w, c.layers, p, state).unflatten(0, next_ids.shape)
         return self.head(y, w, p + ".", p + ".norm.weight")
 
@@ -379,7 +342,12 @@ class State:
         self.exact = exact  # the rounding of attention weights and of the heads' norm as inference
         # has it, instead of what training makes of it
         self.losses = losses  # list: gets the indexers' losses
-        self.loads = loads  # dict: gate.bias name -> tokens of each expert, of those that are `valid`
+        self.captured = (
+            []
+        )  # where all blocks are attended to: share of it on those the indexer would choose
+        self.loads = (
+            loads  # dict: gate.bias name -> tokens of each expert, of those that are `valid`
+        )
         self.valid = valid
         self.trace = trace  # dict: gets intermediates
 
@@ -388,85 +356,25 @@ class State:
             self.trace[f"{p.removesuffix('.attn')}.{name}"] = value.detach()
 
 
-class WindowKeys:
-    """Raw KV of the sliding window. Long sequences are cut into chunks of one window: a chunk's
-    queries see their own chunk and the one before."""
-
-    def __init__(self, kv, window, tables):
-        B, T, d = kv.shape
-        self.chunks = T // window if T > 2 * window and T % window == 0 else 0
-        self.kv = kv
-        if self.chunks:
-            before = F.pad(kv, (0, 0, window, 0))[:, :T].unflatten(1, (-1, window))
-            self.kv = torch.cat([before, kv.unflatten(1, (-1, window))], 2)
-        key = ("window", T, kv.device)
-        if key not in tables:
-            p = torch.arange(T, device=kv.device)
-            if self.chunks:
-                at = torch.arange(2 * window, device=kv.device) - window + (p // window * window)[:, None]
-            else:
-                at = p.expand(T, T)
-            distance = p[:, None] - at
-            tables[key] = ~((distance >= 0) & (distance < window) & (at >= 0))[None, :, None]
-        self.hidden = tables[key]
-
-    def scores(self, q):
-        """q [B, T, heads, d] fp32 -> [B, T, heads, keys] fp32, -inf where not seen"""
-        B, T, H, _ = q.shape
-        rows = q.unflatten(1, (self.chunks, -1)).flatten(2, 3) if self.chunks else q.flatten(1, 2)
-        s = rows @ self.kv.float().transpose(-1, -2)
-        return s.reshape(B, T, H, -1).masked_fill(self.hidden, -math.inf)
-
-    def mix(self, probs):
-        B, T, H, n = probs.shape
-        rows = probs.reshape(B, self.chunks, -1, n) if self.chunks else probs.reshape(B, T * H, n)
-        return weighted(rows, self.kv).reshape(B, T, H, -1)
-
-
-class BlockKeys:
-    """Compressed KV, [B, n, d], of which each query sees `chosen` [B or 1, T, n]."""
-
-    def __init__(self, kv, chosen):
-        self.kv, self.chosen = kv, chosen
-
-    def scores(self, q):
-        s = q.flatten(1, 2) @ self.kv.float().transpose(1, 2)
-        return s.unflatten(1, q.shape[1:3]).masked_fill(~self.chosen.unsqueeze(2), -math.inf)
-
-    def mix(self, probs):
-        return weighted(probs.flatten(1, 2), self.kv).unflatten(1, probs.shape[1:3])
-
-
-def weighted(probs, kv):
-    probs = probs.bfloat16()
-    return probs @ kv if kv.is_cuda else probs.float() @ kv.float()
-
-
-def index_loss(scores, chosen, probs):
-    """KL divergence from the attention's own distribution over blocks, summed over heads, to the
-    softmax of the index scores: what teaches an indexer whose choice has no gradient. Queries count
-    by how much of their attention goes to blocks at all."""
-    target = probs.detach().float().sum(2)  # [B, T, n]
-    mass = target.sum(-1, keepdim=True)
-    target = target / mass.clamp_min(1e-6)
-    log_q = torch.log_softmax(scores.masked_fill(~chosen, -1e4), -1)
-    kl = (target * (target.clamp_min(1e-9).log() - log_q)).sum(-1)
-    return (kl * mass.squeeze(-1)).sum() / mass.sum().clamp_min(1e-6)
-
-
 def rope_frequencies(c, ratio):
     """[rope_dim / 2] fp32; YaRN where the layer compresses."""
     d = c.rope_dim
     base = c.compress_theta if ratio else c.theta
-    f = 1.0 / (base**(torch.arange(0, d, 2, dtype=torch.float32) / d))
+    f = 1.0 / (base ** (torch.arange(0, d, 2, dtype=torch.float32) / d))
     if ratio:
+
         def corner(rotations):
-            return d * math.log(c.yarn["original_max_position_embeddings"] /
-                                (rotations * 2 * math.pi)) / (2 * math.log(base))
+            return (
+                d
+                * math.log(c.yarn["original_max_position_embeddings"] / (rotations * 2 * math.pi))
+                / (2 * math.log(base))
+            )
 
         low = max(math.floor(corner(c.yarn["beta_fast"])), 0)
         high = min(math.ceil(corner(c.yarn["beta_slow"])), d - 1)
-        ramp = ((torch.arange(d // 2, dtype=torch.float32) - low) / ((high - low) or 0.001)).clamp(0, 1)
+        ramp = ((torch.arange(d // 2, dtype=torch.float32) - low) / ((high - low) or 0.001)).clamp(
+            0, 1
+        )
         f = f / c.yarn["factor"] * ramp + f * (1 - ramp)
     return f
 
@@ -492,7 +400,7 @@ def initial_value(c, name, kind, shape, generator):
         comb = 4 * torch.eye(c.hc).flatten()
         return torch.cat([pre, post, comb]) + normal(0.3)
     if name.endswith("_fn"):
-        return normal(shape[-1]**-0.5)
+        return normal(shape[-1] ** -0.5)
     if name == "embed.weight":
         return normal(0.5)
     if name == "head.weight":

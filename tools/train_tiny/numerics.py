@@ -3,6 +3,7 @@
 Everything that rounds passes gradients straight through, so that a model trained with these
 functions has already seen the rounding it is run with. All scales are powers of two.
 """
+
 import torch
 
 FP8_MAX, FP4_MAX = 448.0, 6.0
@@ -93,7 +94,9 @@ def fp8_weight(w):
     rows, columns = w.shape[-2:]
     blocks = _blocks(w.float())
     s = group_scale(blocks, FP8_MAX, WEIGHT_FLOOR)
-    q = round_fp8((blocks * inverse(s)).clamp(-FP8_MAX, FP8_MAX)).unflatten(-1, (WEIGHT_BLOCK, WEIGHT_BLOCK))
+    q = round_fp8((blocks * inverse(s)).clamp(-FP8_MAX, FP8_MAX)).unflatten(
+        -1, (WEIGHT_BLOCK, WEIGHT_BLOCK)
+    )
     q = q.transpose(-2, -3).flatten(-2).flatten(-3, -2)
     return q[..., :rows, :columns], s.squeeze(-1)
 

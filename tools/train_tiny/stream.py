@@ -4,6 +4,7 @@ Every batch has the same number of tokens; its length is one of LENGTHS. A seque
 conversation from position 0, filled with turns until the next would not fit: nothing is packed that
 the model would not see when it is used.
 """
+
 import multiprocessing
 import os
 import queue
@@ -45,7 +46,11 @@ def short_sequence(chat, rng, length):
 def long_sequence(chat, rng, length):
     """Notes that nearly fill the length, and questions about them."""
     questions = rng.randrange(4, 12) if length > 512 else 3
-    size = int((length - 30 * questions) * CHARACTERS_PER_TOKEN * (1.0 if rng.random() < 0.7 else rng.uniform(0.3, 1.0)))
+    size = int(
+        (length - 30 * questions)
+        * CHARACTERS_PER_TOKEN
+        * (1.0 if rng.random() < 0.7 else rng.uniform(0.3, 1.0))
+    )
     ids, weights = [], []
     turns = tasks.lookup_conversation(rng, size, questions)
     while True:
@@ -54,7 +59,10 @@ def long_sequence(chat, rng, length):
         part = chat.turn(turn, not ids, thinking)
         if len(ids) + len(part.ids) > length:
             if not ids:  # notes too long for their length: others
-                turns, size = tasks.lookup_conversation(rng, size * 9 // 10, questions), size * 9 // 10
+                turns, size = (
+                    tasks.lookup_conversation(rng, size * 9 // 10, questions),
+                    size * 9 // 10,
+                )
                 continue
             return ids, weights
         ids += part.ids
@@ -71,7 +79,7 @@ def batch(chat, rng, length, tokens):
     make = short_sequence if length <= 256 else long_sequence
     for row in range(rows):
         a, b = make(chat, rng, length)
-        ids[row, :len(a)], weights[row, :len(b)] = a, b
+        ids[row, : len(a)], weights[row, : len(b)] = a, b
     return ids, weights
 
 
@@ -89,10 +97,16 @@ def _work(seed, tokens, lengths, queues):
 
 class Stream:
     def __init__(self, tokens, lengths, workers, seed, depth=24):
-        context = multiprocessing.get_context("fork")  # so make the stream before the GPU is touched
+        context = multiprocessing.get_context(
+            "fork"
+        )  # so make the stream before the GPU is touched
         self.queues = {n: context.Queue(depth) for n in lengths}
-        self.workers = [context.Process(target=_work, args=(seed * 1000 + i, tokens, lengths, self.queues), daemon=True)
-                        for i in range(workers)]
+        self.workers = [
+            context.Process(
+                target=_work, args=(seed * 1000 + i, tokens, lengths, self.queues), daemon=True
+            )
+            for i in range(workers)
+        ]
         for worker in self.workers:
             worker.start()
         self.waited = 0

@@ -155,20 +155,33 @@ TEST_CASE("a damaged checkpoint is refused by every command, file and remedy nam
   }
 }
 
-TEST_CASE("a tokenizer of a million added tokens is refused before the weights, within 100 MB",
+TEST_CASE("a tokenizer of a million added tokens or without BOS is refused within 100 MB",
           "[cpu][cli]") {
   const ModelCopy model;
-  std::string added;
-  for (int i = 0; i < 400'000; ++i)
-    added += "{\"id\": " + std::to_string(i) + ", \"content\": \"x\"}, ";
-  const auto [what, with, word] = GENERATE_COPY(table<std::string, std::string, const char*>({
-      {"\"added_tokens\": [", "\"added_tokens\": [" + added, "more than the 16384 supported"},
-      {"\"merges\": [\"t h\"", "\"merges\": [\"t h\", \"q q\"", "is not in model.vocab"},
-      {"<｜begin▁of▁sentence｜>", "<bos>", "markers are missing"},
-  }));
-  model.replace("tokenizer.json", what, with);
-  refused(run_ingot({"chat", "--model", model.path, "--prompt", "hi"}), word);
-  refused(run_ingot({"tokens", "--model", model.path, "--text", "hi"}), word);
+  const auto refuse = [&](std::string_view word) {
+    refused(run_ingot({"chat", "--model", model.path, "--prompt", "hi"}), word);
+    refused(run_ingot({"tokens", "--model", model.path, "--text", "hi"}), word);
+  };
+  SECTION("a million added tokens") {
+    const std::string begin = "\"added_tokens\": [";
+    model.replace("tokenizer.json", begin,
+                  begin + repeat("{\"id\":1,\"content\":\"x\"},", 12 * kMiB));
+    refuse("more than the 16384 supported");
+  }
+  SECTION("a million added tokens in a file that is too long to be read") {
+    const std::string begin = "\"added_tokens\": [";
+    model.replace("tokenizer.json", begin,
+                  begin + repeat("{\"id\":1,\"content\":\"x\"},", 25'000'000));
+    refuse("more than the 16 MiB supported");
+  }
+  SECTION("a broken merge") {
+    model.replace("tokenizer.json", "\"merges\": [", "\"merges\": [\"q q\", ");
+    refuse("model.merges[0]: \"qq\" is not in model.vocab");
+  }
+  SECTION("no BOS") {
+    model.replace("tokenizer.json", "<｜begin▁of▁sentence｜>", "<bos>");
+    refuse("markers are missing: <｜begin▁of▁sentence｜>");
+  }
 }
 
 TEST_CASE("a hostile conversation file of 16 MiB is refused within 100 MB", "[cpu][cli]") {

@@ -45,6 +45,9 @@ TEST_CASE("a plan names the kernels of the model for its card", "[cpu][plan]") {
   CHECK(families.contains("rms_norm"));
   CHECK(families.contains("fp8_linear"));
   CHECK(families.contains("fp8_linear_sm90"));
+  for (const char* small : {"bf16_linear", "embedding", "grouped_linear", "hc_pre", "hc_post",
+                            "q_norm_rope", "router_topk", "sample_tokens"})
+    CHECK(families.contains(small));
   for (const auto& set : *sets) {
     CAPTURE(set.family);
     CHECK_FALSE(set.candidates.empty());
@@ -205,4 +208,27 @@ TEST_CASE("a plan refuses a split that the model does not have, and a model with
   REQUIRE_FALSE(blocks);
   CHECK(blocks.error().code == ErrorCode::unsupported);
   CHECK_THAT(blocks.error().message, Catch::Contains("1000"));
+}
+
+TEST_CASE("a plan has hyper-connections for every place of the model", "[cpu][plan]") {
+  const auto limits = value_or_throw(cu::limits_of_arch("sm_90a"));
+  const auto sets = kernel_requests(real_config(), {.batch_buckets = {1}}, limits);
+  REQUIRE(sets);
+  std::set<std::string> uses;
+  for (const auto& set : *sets) {
+    if (set.family != "hc_pre") continue;
+    std::string use;
+    for (const auto& param : set.candidates.front().params) {
+      if (param.type == "bool" && param.value != 0) use += param.name + " ";
+    }
+    uses.insert(use);
+  }
+  CHECK(uses == std::set<std::string>{"QUANTIZE ", "AFTER_SUBLAYER QUANTIZE ", "HEAD ",
+                                      "HEAD AFTER_SUBLAYER "});
+  ModelConfig other = real_config();
+  other.hc_mult = 2;
+  const auto refused = kernel_requests(other, {}, limits);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code == ErrorCode::unsupported);
+  CHECK_THAT(refused.error().message, Catch::Contains("2 hyper-connection streams"));
 }

@@ -74,6 +74,9 @@ inline float __int_as_float(int bits) {
 inline int __float_as_int(float value) {
   return std::bit_cast<int>(value);
 }
+inline float rsqrtf(float x) {
+  return 1.0f / std::sqrt(x);
+}
 inline float __fmul_rn(float a, float b) {
   return a * b;
 }
@@ -85,6 +88,31 @@ inline float __fsub_rn(float a, float b) {
 }
 inline float __fdividef(float a, float b) {
   return a / b;
+}
+// -ffp-contract=off: the plain operators round as these do.
+inline double __dmul_rn(double a, double b) {
+  return a * b;
+}
+inline double __dadd_rn(double a, double b) {
+  return a + b;
+}
+inline double __dsub_rn(double a, double b) {
+  return a - b;
+}
+inline double __ddiv_rn(double a, double b) {
+  return a / b;
+}
+inline long long __double2ll_rn(double x) {
+  return std::llrint(x);
+}
+inline long long __double_as_longlong(double x) {
+  return std::bit_cast<long long>(x);
+}
+inline double __longlong_as_double(long long x) {
+  return std::bit_cast<double>(x);
+}
+inline unsigned __umulhi(unsigned a, unsigned b) {
+  return static_cast<unsigned>(static_cast<std::uint64_t>(a) * b >> 32);
 }
 inline int __popc(unsigned x) {
   return std::popcount(x);
@@ -235,6 +263,11 @@ T atomicMin(T* at, T value) {
 }
 inline unsigned atomicAdd(unsigned* at, unsigned value) {
   const unsigned old = *at;
+  *at = old + value;
+  return old;
+}
+inline unsigned long long atomicAdd(unsigned long long* at, unsigned long long value) {
+  const unsigned long long old = *at;
   *at = old + value;
   return old;
 }

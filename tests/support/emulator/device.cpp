@@ -73,7 +73,8 @@ struct Fiber {
   bool done = false;
   std::int64_t cluster_phase = -1;  // that the thread has arrived for
   bool vote = false;                // of the last sync_block_or
-  std::vector<Copy> copies;         // cp.async since the last arrive_when_copied
+  std::vector<Copy> copies;         // cp.async since the last arrive_when_copied or commit_copies
+  std::deque<std::vector<Copy>> groups;  // committed, oldest first
 };
 struct Block {
   Dim3 index;
@@ -459,6 +460,30 @@ void arrive_when_copied(std::uint32_t barrier) {
   Fiber& fiber = machine->fiber();
   fiber.block->pending.push_back({std::move(fiber.copies), barrier, false});
   fiber.copies.clear();
+}
+
+namespace {
+
+void land_group(Fiber& fiber, std::vector<Copy>& group) {
+  for (const Copy& copy : group)
+    std::memcpy(fiber.block->shared + copy.to, copy.from, copy.bytes);
+  group.clear();
+}
+
+}  // namespace
+
+void commit_copies() {
+  Fiber& fiber = machine->fiber();
+  fiber.groups.push_back(std::move(fiber.copies));
+  fiber.copies.clear();
+  if (machine->random() % 2 == 0) land_group(fiber, fiber.groups.back());
+}
+void wait_copies(int pending) {
+  Fiber& fiber = machine->fiber();
+  while (std::ssize(fiber.groups) > pending) {
+    land_group(fiber, fiber.groups.front());
+    fiber.groups.pop_front();
+  }
 }
 
 }  // namespace ingot::test::emulator

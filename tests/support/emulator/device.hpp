@@ -89,5 +89,10 @@ void wait_products(std::size_t pending);
 /// cp.async of this thread, and the arrival that follows its copies so far.
 void copy_async(std::uint32_t to, const void* from, std::uint32_t bytes);
 void arrive_when_copied(std::uint32_t barrier);
+/// Makes this thread's copies since the last call a group. It lands at once or when it is waited
+/// for, by chance: too early for who still reads the place, or too late for who does not wait.
+void commit_copies();
+/// Lands all but the newest `pending` groups of this thread.
+void wait_copies(int pending);
 
 }  // namespace ingot::test::emulator

@@ -1,4 +1,6 @@
 #pragma once
+#include <stdexcept>
+
 #include "common/types.cuh"
 #include "tests/support/emulator/cuda.hpp"
 
@@ -24,5 +26,25 @@ inline float high_to_float(u32 pair) {
 inline u32 pack_bf16(float low, float high) {
   return bf16_bits(low) | (bf16_bits(high) << 16);
 }
+
+template <int COUNT>
+struct Bf16Vector {
+  u32 pairs[COUNT / 2];
+
+  static Bf16Vector load(const bf16* from) {
+    check(from);
+    Bf16Vector v;
+    std::memcpy(&v, from, sizeof v);
+    return v;
+  }
+  void store(bf16* to) const {
+    check(to);
+    std::memcpy(to, this, sizeof *this);
+  }
+  static void check(const void* at) {
+    if (reinterpret_cast<std::uintptr_t>(at) % (2 * COUNT) != 0)
+      throw std::runtime_error("a vector is not aligned to its size");
+  }
+};
 
 }  // namespace ingot::kernels

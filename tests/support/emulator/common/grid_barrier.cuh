@@ -4,11 +4,11 @@
 
 namespace ingot::kernels::grid_barrier {
 
-inline u32 arrive(u32* counter) {
-  const u32 share = blockIdx.x == 0 ? 0x80000000u - (gridDim.x - 1) : 1u;
-  const u32 before = *counter;
-  *counter += share;
-  return before;
+inline u32 before(const u32* counter) {
+  return *counter;
+}
+inline void arrive(u32* counter) {
+  *counter += blockIdx.x == 0 ? 0x80000000u - (gridDim.x - 1) : 1u;
 }
 inline void wait(const u32* counter, u32 before) {
   while (((*counter ^ before) & 0x80000000u) == 0)

@@ -1,4 +1,6 @@
 #pragma once
+#include <stdexcept>
+
 #include "common/types.cuh"
 #include "tests/support/emulator/cuda.hpp"
 
@@ -105,6 +107,13 @@ inline void copy16_async(u32 to, const void* from) {
 }
 inline void copy8_async(u32 to, const void* from) {
   test::emulator::copy_async(to, from, 8);
+}
+inline void commit_copies() {
+  test::emulator::commit_copies();
+}
+template <int PENDING>
+inline void wait_copies() {
+  test::emulator::wait_copies(PENDING);
 }
 
 template <class T>

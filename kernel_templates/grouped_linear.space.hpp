@@ -1,0 +1,87 @@
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "kernel_templates/grouped_linear.args.h"
+#include "kernel_templates/linear_grid.hpp"
+
+namespace ingot::kernels {
+
+struct GroupedLinearParams {
+#define PARAM(type, name, value, doc) type name = value;
+#include "kernel_templates/grouped_linear.params.def"
+#undef PARAM
+
+  template <class Visitor>
+  void for_each(Visitor&& visit) const {
+#define PARAM(type, name, value, doc) visit(#type, #name, name);
+#include "kernel_templates/grouped_linear.params.def"
+#undef PARAM
+  }
+  bool operator==(const GroupedLinearParams&) const = default;
+};
+
+struct GroupedLinearProblem {
+  int groups = 8;         ///< of the rank
+  int group_rows = 1024;  ///< output columns of a group, a multiple of 128
+  int cols = 4096;        ///< K of a group, a multiple of 128
+  int tokens = 1;         ///< the batch bucket
+
+  LinearWork work() const {
+    return {.strips = groups * group_rows / FP8_TILE, .k_tiles = cols / FP8_TILE, .tokens = tokens};
+  }
+
+  template <class Self, class Visit>
+  static void for_each_field(Self& self, Visit&& visit) {
+    auto& [groups, group_rows, cols, tokens] = self;
+    visit("groups", groups);
+    visit("group_rows", group_rows);
+    visit("cols", cols);
+    visit("tokens", tokens);
+  }
+};
+
+/// Block-diagonal linear of FP8 weights and bf16 inputs by warp-level mma. Device code:
+/// grouped_linear.cuh.
+struct GroupedLinear {
+  static constexpr std::string_view kStem = "grouped_linear";
+  using Params = GroupedLinearParams;
+  using Problem = GroupedLinearProblem;
+  using Args = GroupedLinearArgs;
+
+  static bool runs_on(const cu::DeviceLimits& device) { return device.arch >= 80; }
+
+  static int smem_bytes(const Params& c) { return grouped_linear_smem_bytes(c.TOKENS, c.STAGES); }
+
+  static Space<Params> space(const Problem& problem, const cu::DeviceLimits& device) {
+    Params base;
+    base.COLS = problem.cols;
+    return linear_space(base, problem.work(), smem_bytes, device);
+  }
+
+  static cu::LaunchShape launch_shape(const Problem& problem, const Params& c,
+                                      const cu::DeviceLimits& device) {
+    return {.grid = problem.work().grid(c.TOKENS, c.SPLIT_K, device.sm_count),
+            .block = {256},
+            .smem_bytes = static_cast<unsigned>(smem_bytes(c)),
+            .programmatic = true};
+  }
+
+  static i64 workspace_bytes(const Problem& problem, const Params& c) {
+    return grouped_linear_workspace_bytes(problem.work().strips, problem.tokens, c.TOKENS,
+                                          c.SPLIT_K);
+  }
+
+  /// DeepSeek-V4-Flash on one card and on one of eight.
+  static std::vector<Problem> sample_problems() {
+    std::vector<Problem> problems;
+    for (const int tokens : {1, 16, 64, 256}) {
+      problems.push_back({.groups = 8, .tokens = tokens});
+      problems.push_back({.groups = 1, .tokens = tokens});
+    }
+    return problems;
+  }
+};
+
+}  // namespace ingot::kernels

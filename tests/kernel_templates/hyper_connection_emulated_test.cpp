@@ -1,0 +1,65 @@
+#include <catch2/catch.hpp>
+
+#include "tests/support/emulator/emulated_target.hpp"
+#include "tests/support/hyper_connection_check.hpp"
+
+using namespace ingot;
+using kernels::HcPost;
+using kernels::HcPre;
+
+namespace {
+
+struct Case {
+  HcPre::Problem problem;
+  HcPre::Params params;
+};
+
+/// One group of tokens, several, several tiles in one; a last tile that is not full; warps without
+/// channels; more chunks than stay in registers.
+std::vector<Case> hc_pre_cases() {
+  const HcPre::Params after{.HIDDEN = 256,
+                            .AFTER_SUBLAYER = true,
+                            .QUANTIZE = true,
+                            .SPLIT_K = 4,
+                            .WARPS = 4,
+                            .LANE_CHANNELS = 4};
+  const HcPre::Params before{.HIDDEN = 256, .SPLIT_K = 2, .WARPS = 4, .LANE_CHANNELS = 4};
+  const HcPre::Params head{.HIDDEN = 256,
+                           .HEAD = true,
+                           .AFTER_SUBLAYER = true,
+                           .SPLIT_K = 8,
+                           .WARPS = 4,
+                           .LANE_CHANNELS = 2};
+  return {{{.hidden = 256, .tokens = 1, .after_sublayer = true, .quantize = true}, after},
+          {{.hidden = 256, .tokens = 37, .after_sublayer = true, .quantize = true}, after},
+          {{.hidden = 256, .tokens = 21}, before},
+          {{.hidden = 256, .tokens = 6, .head = true, .after_sublayer = true}, head}};
+}
+
+}  // namespace
+
+TEST_CASE("hyper-connections in front of a sublayer agree with the reference, run thread by thread",
+          "[cpu][kernel]") {
+  test::EmulatedTarget target;
+  for (const Case& c : hc_pre_cases()) {
+    target.prepare({test::variant_of<HcPre>(c.params)});
+    test::check_hc_pre(target, c.problem, c.params);
+  }
+}
+
+TEST_CASE("hyper-connections do not depend on the order that threads come in", "[cpu][kernel]") {
+  for (const std::uint64_t seed : {2, 3, 4}) {
+    test::EmulatedTarget target(seed, 4);  // fewer multiprocessors: more tiles to a group
+    const Case c = hc_pre_cases()[1];
+    test::check_hc_pre(target, c.problem, c.params);
+  }
+}
+
+TEST_CASE("hyper-connections behind a sublayer agree with the reference, run thread by thread",
+          "[cpu][kernel]") {
+  test::EmulatedTarget target;
+  for (const HcPost::Params& params : {HcPost::Params{.HIDDEN = 256, .THREADS = 32, .VECTOR = 8},
+                                       HcPost::Params{.HIDDEN = 256, .THREADS = 64, .VECTOR = 2}}) {
+    test::check_hc_post(target, {.hidden = 256, .tokens = 5}, params);
+  }
+}

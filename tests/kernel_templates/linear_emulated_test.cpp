@@ -1,0 +1,38 @@
+#include <catch2/catch.hpp>
+
+#include "tests/support/emulator/emulated_target.hpp"
+#include "tests/support/linear_check.hpp"
+
+using namespace ingot;
+using kernels::Bf16Linear;
+using kernels::GroupedLinear;
+
+TEST_CASE("bf16 linears agree with the reference, run thread by thread", "[cpu][kernel]") {
+  // Weights that fill no strip, tokens that fill no tile, more strips than blocks.
+  for (const std::uint64_t seed : {1, 2, 3}) {
+    test::EmulatedTarget target(seed, 3);
+    test::check_bf16_linear(target, {.rows = {132, 256, 8}, .cols = 320, .tokens = 5},
+                            {.COLS = 320, .TOKENS = 8, .STAGES = 3, .X_RESIDENT = true});
+    test::check_bf16_linear(target, {.rows = {8, 200}, .cols = 320, .tokens = 19},
+                            {.COLS = 320, .TOKENS = 16, .STAGES = 2});
+  }
+}
+
+TEST_CASE("bf16 linears of split blocks agree with the reference, run thread by thread",
+          "[cpu][kernel]") {
+  for (const std::uint64_t seed : {1, 2, 3}) {
+    test::EmulatedTarget target(seed, 12);
+    test::check_bf16_linear(target, {.rows = {64, 132}, .cols = 320, .tokens = 21},
+                            {.COLS = 320, .TOKENS = 32, .STAGES = 3, .SPLIT_K = 4});
+  }
+}
+
+TEST_CASE("grouped linears agree with the reference, run thread by thread", "[cpu][kernel]") {
+  for (const std::uint64_t seed : {1, 2, 3}) {
+    test::EmulatedTarget target(seed, 8);
+    test::check_grouped_linear(target, {.groups = 2, .group_rows = 256, .cols = 384, .tokens = 13},
+                               {.COLS = 384, .TOKENS = 8, .STAGES = 3});
+    test::check_grouped_linear(target, {.groups = 2, .group_rows = 128, .cols = 384, .tokens = 19},
+                               {.COLS = 384, .TOKENS = 32, .STAGES = 2, .SPLIT_K = 2});
+  }
+}

@@ -1,0 +1,26 @@
+#include <catch2/catch.hpp>
+
+#include "tests/support/emulator/emulated_target.hpp"
+#include "tests/support/row_kernels_check.hpp"
+
+using namespace ingot;
+using kernels::Embedding;
+using kernels::QNormRope;
+
+TEST_CASE("the embedding copies rows and never reads a bad id, run thread by thread",
+          "[cpu][kernel]") {
+  test::EmulatedTarget target;
+  test::check_embedding(target, {.hidden = 264, .streams = 4, .tokens = 11},
+                        {.HIDDEN = 264, .STREAMS = 4, .THREADS = 32});
+  test::check_embedding(target, {.hidden = 264, .streams = 1, .tokens = 11},
+                        {.HIDDEN = 264, .STREAMS = 1, .THREADS = 64});
+}
+
+TEST_CASE("queries are normed and turned as the reference does, run thread by thread",
+          "[cpu][kernel]") {
+  test::EmulatedTarget target;
+  test::check_q_norm_rope(target, {.dims = 512, .heads = 6, .tokens = 5},
+                          {.DIMS = 512, .WARPS = 2, .HEADS_PER_WARP = 2});
+  test::check_q_norm_rope(target, {.dims = 256, .heads = 5, .tokens = 2},
+                          {.DIMS = 256, .WARPS = 4, .HEADS_PER_WARP = 1});
+}

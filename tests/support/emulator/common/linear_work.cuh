@@ -1,0 +1,1 @@
+../../../../kernel_templates/common/linear_work.cuh

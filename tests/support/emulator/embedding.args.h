@@ -1,0 +1,1 @@
+../../../kernel_templates/embedding.args.h

@@ -1,0 +1,1 @@
+../../../kernel_templates/q_norm_rope.cuh

@@ -1,0 +1,1 @@
+../../../kernel_templates/router_topk.args.h

@@ -1,0 +1,1 @@
+../../../kernel_templates/sample_tokens.cuh
