@@ -66,12 +66,13 @@ void add_fp8_linears(Requests& requests, const ModelConfig& config, const PlanSc
   const int tp = scope.tp_size;
   const int inter = config.moe_intermediate_size / tp;  // of the shared expert
   const Linear linears[] = {
-      {{config.q_lora_rank, config.head_dim}, config.hidden_size},              // wq_a, wkv
-      {{config.num_heads * config.head_dim / tp}, config.q_lora_rank},          // wq_b
-      {{config.index_heads * config.index_head_dim / tp}, config.q_lora_rank},  // indexer wq_b
-      {{config.hidden_size}, config.o_groups * config.o_lora_rank / tp},        // wo_b
-      {{inter, inter}, config.hidden_size},                                     // shared w1, w3
-      {{config.hidden_size}, inter},                                            // shared w2
+      {{config.q_lora_rank, config.head_dim}, config.hidden_size},      // wq_a, wkv
+      {{config.num_heads * config.head_dim / tp}, config.q_lora_rank},  // wq_b
+      {{config.index_heads * config.index_head_dim},
+       config.q_lora_rank},                                               // indexer wq_b, not split
+      {{config.hidden_size}, config.o_groups * config.o_lora_rank / tp},  // wo_b
+      {{inter, inter}, config.hidden_size},                               // shared w1, w3
+      {{config.hidden_size}, inter},                                      // shared w2
   };
   // Up to so many tokens quantising the input inside the linear may pay.
   constexpr int kMostBf16Tokens = 16;
@@ -170,21 +171,22 @@ void add_compressed_kv(Requests& requests, const ModelConfig& config, const Plan
                                        .entry_stride = kernels::INDEX_CODE_BYTES,
                                        .scales_beside = false});
     requests.add<kernels::IndexerQueries>({.rows = sequences, .heads = config.index_heads});
-    const kernels::IndexerScoresProblem scores{.rows = sequences,
-                                               .heads = config.index_heads,
-                                               .page_entries = kKeyPage,
-                                               .page_bytes = kKeyPage * kKeyBytes};
-    if (kernels::IndexerScoresSm90::takes(scores)) {
-      requests.add<kernels::IndexerScores, kernels::IndexerScoresSm90>(scores);
-    } else {
-      requests.add<kernels::IndexerScores>(scores);
-    }
     for (const std::int64_t context : scope.context_buckets) {
-      requests.add<kernels::IndexerTopk>(
-          {.rows = sequences,
-           .entries = static_cast<int>(std::max<std::int64_t>(context / 4, 1)),
-           .topk = config.index_topk,
-           .page_entries = kernels::KV_PAGE_ENTRIES});
+      const int entries = static_cast<int>(std::max<std::int64_t>(context / 4, 1));
+      const kernels::IndexerScoresProblem scores{.rows = sequences,
+                                                 .heads = config.index_heads,
+                                                 .entries = entries,
+                                                 .page_entries = kKeyPage,
+                                                 .page_bytes = kKeyPage * kKeyBytes};
+      if (kernels::IndexerScoresSm90::takes(scores)) {
+        requests.add<kernels::IndexerScores, kernels::IndexerScoresSm90>(scores);
+      } else {
+        requests.add<kernels::IndexerScores>(scores);
+      }
+      requests.add<kernels::IndexerTopk>({.rows = sequences,
+                                          .entries = entries,
+                                          .topk = config.index_topk,
+                                          .page_entries = kernels::KV_PAGE_ENTRIES});
     }
   }
 }
@@ -218,7 +220,7 @@ Result<void> require_whole_blocks(const ModelConfig& config, int tp) {
   constexpr int kBlock = 128;
   for (const int size :
        {config.hidden_size, config.q_lora_rank, config.head_dim,
-        config.index_heads * config.index_head_dim / tp, config.o_groups * config.o_lora_rank / tp,
+        config.index_heads * config.index_head_dim, config.o_groups * config.o_lora_rank / tp,
         config.moe_intermediate_size / tp}) {
     if (size % kBlock != 0) {
       return fail(ErrorCode::unsupported,

@@ -39,9 +39,10 @@ ProgramResult run(std::vector<std::string> arguments, const std::filesystem::pat
 
 std::vector<std::string> prewarm(std::vector<std::string> more = {},
                                  const std::string& batch = "1") {
-  std::vector<std::string> arguments{"prewarm", "--config", config_json().string(),
-                                     "--jobs",  "2",        "--arch",
-                                     "sm_90a",  "--batch",  batch};
+  std::vector<std::string> arguments{"prewarm",   "--config", config_json().string(),
+                                     "--jobs",    "2",        "--arch",
+                                     "sm_90a",    "--batch",  batch,
+                                     "--context", "4096"};  // the bucket of made_records
   arguments.insert(arguments.end(), more.begin(), more.end());
   return arguments;
 }

@@ -5,8 +5,13 @@
 #include <set>
 
 #include "kernel_templates/act_quant.space.hpp"
+#include "kernel_templates/compress_kv.space.hpp"
 #include "kernel_templates/fp8_linear.space.hpp"
 #include "kernel_templates/fp8_linear_sm90.space.hpp"
+#include "kernel_templates/indexer_queries.space.hpp"
+#include "kernel_templates/indexer_scores.space.hpp"
+#include "kernel_templates/indexer_scores_sm90.space.hpp"
+#include "kernel_templates/indexer_topk.space.hpp"
 #include "kernel_templates/memory_read.space.hpp"
 #include "kernel_templates/rms_norm.space.hpp"
 #include "kernel_templates/rope_kv_append.space.hpp"
@@ -154,10 +159,32 @@ TEST_CASE("families that may serve one use compete in one tuning, each use once"
   CHECK(titles.contains("rms_norm hidden=4096 rows=64"));
 }
 
+TEST_CASE("the indexer is whole on every rank, and tuned for each bucket", "[cpu][plan]") {
+  const auto limits = value_or_throw(cu::limits_of_arch("sm_90a"));
+  const auto uses = value_or_throw(
+      kernel_uses(real_config(), {.tp_size = 8, .context_buckets = {8192, 1'048'576}}, limits));
+  std::set<std::string> titles;
+  for (const KernelUse& use : uses)
+    titles.insert(use.tuning.title());
+  const auto has = [&](const std::string& start) {
+    const auto at = titles.lower_bound(start);
+    return at != titles.end() && at->starts_with(start);
+  };
+  CHECK(has("fp8_linear+fp8_linear_sm90 rows0=8192 rows1=0 rows2=0 cols=1024"));
+  CHECK(has("indexer_queries rows=1 heads=64"));
+  for (const std::string entries : {"2048", "262144"}) {
+    CHECK(has("indexer_scores+indexer_scores_sm90 rows=1 rows_together=1 heads=64 entries=" +
+              entries));
+    CHECK(has("indexer_topk rows=1 entries=" + entries));
+  }
+}
+
 TEMPLATE_TEST_CASE("a family's problem comes back from its fields", "[cpu][plan]",
-                   kernels::ActQuant, kernels::Fp8Linear, kernels::Fp8LinearSm90,
-                   kernels::MemoryRead, kernels::RmsNorm, kernels::RopeKvAppend,
-                   kernels::SparseMlaDecode, kernels::SplitKvCombine) {
+                   kernels::ActQuant, kernels::CompressKv, kernels::Fp8Linear,
+                   kernels::Fp8LinearSm90, kernels::IndexerQueries, kernels::IndexerScores,
+                   kernels::IndexerScoresSm90, kernels::IndexerTopk, kernels::MemoryRead,
+                   kernels::RmsNorm, kernels::RopeKvAppend, kernels::SparseMlaDecode,
+                   kernels::SplitKvCombine) {
   std::set<std::string> seen;
   for (const auto& problem : TestType::sample_problems()) {
     const auto fields = problem_fields(problem);
