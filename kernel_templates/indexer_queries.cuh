@@ -31,8 +31,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   uint2 stored[WARP_HEADS];
 #pragma unroll
   for (int h = 0; h < WARP_HEADS; ++h)
-    stored[h] = *reinterpret_cast<const uint2*>(args.q + row * args.q_stride +
-                                                (first + h) * DIMS + lane * LANE_DIMS);
+    stored[h] = *reinterpret_cast<const uint2*>(args.q + row * args.q_stride + (first + h) * DIMS +
+                                                lane * LANE_DIMS);
   // Lane i turns pair i's angle into a rotation; the upper lanes hold two pairs each.
   const rope::Rotation mine = rope::rotation(args.positions[row], frequency);
   rope::Rotation turns[2];

@@ -4,13 +4,13 @@
 namespace ingot::kernels {
 
 // An index key or the query of an index head: 128 e2m1 codes, the low nibble of a byte first, and
-// four ue8m0 scales, one per 32. In a page of the pool the codes of all its entries come first, then
-// their scales. A scale of 255 is NaN. Source: model specification section 4.3.
+// four ue8m0 scales, one per 32. In a page of the pool the codes of all its entries come first,
+// then their scales. A scale of 255 is NaN. Source: model specification section 4.3.
 constexpr int INDEX_DIMS = 128, INDEX_GROUP = 32;
 constexpr int INDEX_CODE_BYTES = INDEX_DIMS / 2, INDEX_SCALE_BYTES = INDEX_DIMS / INDEX_GROUP;
 
-// A row is one query token; its keys are entries 0 .. counts[row] - 1 of its sequence. Rows ROWS * i
-// and the ROWS - 1 after it are of one sequence; a row of no keys may fill up.
+// A row is one query token; its keys are entries 0 .. counts[row] - 1 of its sequence. Rows ROWS *
+// i and the ROWS - 1 after it are of one sequence; a row of no keys may fill up.
 struct IndexerScoresArgs {
   const u8* q;            // [rows, HEADS, 64] e2m1 codes, 16-byte aligned
   const u8* q_scales;     // [rows, HEADS, 4] ue8m0, 4-byte aligned

@@ -11,10 +11,10 @@
 // group, then the last four.
 //
 // Codes become e4m3 by a byte permutation: the row of a table that the group's scale relative to
-// the entry's largest chooses is indexed by the codes. Exact for groups down to 2^-14 of the largest
-// (common/index_keys.cuh). The tensor cores keep about 14 bits of a sum of products; the official
-// code rounds it to 8. NaN in a key, query or weight makes the scores that it enters NaN. The order
-// of a sum is fixed.
+// the entry's largest chooses is indexed by the codes. Exact for groups down to 2^-14 of the
+// largest (common/index_keys.cuh). The tensor cores keep about 14 bits of a sum of products; the
+// official code rounds it to 8. NaN in a key, query or weight makes the scores that it enters NaN.
+// The order of a sum is fixed.
 #include "common/barrier.cuh"
 #include "common/bf16.cuh"
 #include "common/index_keys.cuh"

@@ -5,22 +5,22 @@ namespace ingot::kernels {
 
 // A row is one query token. Its candidates are entries 0 .. counts[row] - 1 of its sequence.
 struct IndexerTopkArgs {
-  const float* scores;    // [rows, score_stride] fp32, 16-byte aligned; a row of at most TOPK entries
-                          // is not read
-  const int* counts;      // [rows] entries of the row, at most the launch shape's
+  const float* scores;  // [rows, score_stride] fp32, 16-byte aligned; a row of at most TOPK entries
+                        // is not read
+  const int* counts;    // [rows] entries of the row, at most the launch shape's
   const int* sequences;   // [rows] row of the page table; read when MAP_PAGES
   const int* page_table;  // [sequences, page_stride] page of entries PAGE_ENTRIES * i and on; read
                           // when MAP_PAGES
-  int* indices;           // [rows, TOPK] the selected entries, ascending, then -1; MAP_PAGES: page *
-                          // PAGE_ENTRIES + place instead, in the same order
-  int* selected_counts;   // [rows] how many there are
-  u32* nan_counts;        // [rows] how many scores were NaN is added; they count as -inf
-  u32* candidate_keys;    // [rows, chunks, TOPK] workspace of any content, 16-byte aligned; used when
-                          // there are several chunks
-  int* candidate_indices; // [rows, chunks, TOPK] likewise
-  u32* arrived;           // [rows] zero before the first launch, and again after each; likewise
-  i64 score_stride;       // floats from row to row, a multiple of 4
-  int page_stride;        // pages from sequence to sequence
+  int* indices;          // [rows, TOPK] the selected entries, ascending, then -1; MAP_PAGES: page *
+                         // PAGE_ENTRIES + place instead, in the same order
+  int* selected_counts;  // [rows] how many there are
+  u32* nan_counts;       // [rows] how many scores were NaN is added; they count as -inf
+  u32* candidate_keys;  // [rows, chunks, TOPK] workspace of any content, 16-byte aligned; used when
+                        // there are several chunks
+  int* candidate_indices;  // [rows, chunks, TOPK] likewise
+  u32* arrived;            // [rows] zero before the first launch, and again after each; likewise
+  i64 score_stride;        // floats from row to row, a multiple of 4
+  int page_stride;         // pages from sequence to sequence
 };
 
 // The histogram of a pass: linear in the ordered bits of the scores.

@@ -151,8 +151,8 @@ __forceinline__ Threshold find_threshold(SharedStorage& shared, const Source& so
 
 // Calls emit(rank, place, key) for each key that is selected; ranks are by place.
 template <class Source, class Emit>
-__forceinline__ void emit_selected(SharedStorage& shared, const Source& source,
-                                   Threshold threshold, Emit emit) {
+__forceinline__ void emit_selected(SharedStorage& shared, const Source& source, Threshold threshold,
+                                   Emit emit) {
 #pragma unroll 1
   for (int i = threadIdx.x; i < source.count; i += THREADS) {
     const u32 key = source.key(i), place = source.place(i), bit = 1u << (place % 32);
@@ -243,8 +243,7 @@ __forceinline__ void select(SharedStorage& shared, const u32 (&keys)[ITEMS], int
     for (int i = 0; i < ITEMS; ++i) {
       if (keys[i] < bound) continue;
       shared.listed_keys[at] = keys[i];
-      shared.listed_places[at++] =
-          static_cast<u16>(4 * (THREADS * (i / 4) + threadIdx.x) + i % 4);
+      shared.listed_places[at++] = static_cast<u16>(4 * (THREADS * (i / 4) + threadIdx.x) + i % 4);
     }
   }
   __syncthreads();

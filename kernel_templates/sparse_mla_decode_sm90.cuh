@@ -10,10 +10,11 @@
 // TILE_HEADS. A comes from registers: raw FP8 by matrix loads, converted and scaled in flight, so
 // that nothing dequantised is ever stored; B (Q and P) lies in shared memory in plain 8 x 8 blocks.
 //
-// Warps 0-3 take the scores and the softmax of every tile, 4-7 and 8-11 half of the value dimensions
-// each, 12-15 bring keys. P of a tile is passed on through a ring of three with the running maximum,
-// so the tensor cores work on the values of one tile while the scores of the next are made. The
-// value warps, which have the least to do, also convert Q and fill the tables of scales.
+// Warps 0-3 take the scores and the softmax of every tile, 4-7 and 8-11 half of the value
+// dimensions each, 12-15 bring keys. P of a tile is passed on through a ring of three with the
+// running maximum, so the tensor cores work on the values of one tile while the scores of the next
+// are made. The value warps, which have the least to do, also convert Q and fill the tables of
+// scales.
 //
 // Rope dimensions enter as f16 relative to the key's unit: exact for values between 2^-14 and 2^9
 // units; smaller ones are rounded to 2^-24 units.
@@ -81,11 +82,11 @@ struct alignas(128) SharedStorage {
   u64 q_full, q_converted, sums_full;
   u16 factors[STAGES][QUANT_SLABS][TILE_KV];  // scale over unit, f16
   int used[STAGES][TILE_KV];
-  int largest[2][TILE_HEADS];         // of a tile's scores: [tile % 2], ordered ints
-  float maximum[MAXIMA][TILE_HEADS];  // running maximum after tile i, at i % MAXIMA
+  int largest[2][TILE_HEADS];               // of a tile's scores: [tile % 2], ordered ints
+  float maximum[MAXIMA][TILE_HEADS];        // running maximum after tile i, at i % MAXIMA
   float sum[FIRST_VALUE_WARP][TILE_HEADS];  // of each score warp's weights
-  float sinks[TILE_HEADS];            // -inf without
-  int moved[MAXIMA];                  // whether any maximum moved at tile i
+  float sinks[TILE_HEADS];                  // -inf without
+  int moved[MAXIMA];                        // whether any maximum moved at tile i
 };
 static_assert(sizeof(SharedStorage) <=
                   sparse_mla_decode_sm90_smem_bytes(TILE_HEADS, STAGES, NSPLIT, SCALES_BESIDE),
@@ -121,9 +122,7 @@ struct Role {
         lane(threadIdx.x % 32),
         row(threadIdx.x % 32 / 4),
         column(threadIdx.x % 4) {}
-  __forceinline__ u32 full(int stage) const {
-    return ptx::shared_address(&shared.full[stage]);
-  }
+  __forceinline__ u32 full(int stage) const { return ptx::shared_address(&shared.full[stage]); }
   __forceinline__ u32 tables_full(int stage) const {
     return ptx::shared_address(&shared.tables_full[stage]);
   }
@@ -261,9 +260,8 @@ struct Scores : Role {
           largest[0] = fmaxf(largest[0], __shfl_xor_sync(0xffffffffu, largest[0], lanes));
         }
       }
-      atomicMax(
-          &shared.largest[parity][(base + first / 2) * 8 + 2 * column + first % 2],
-          ordered(largest[0]));
+      atomicMax(&shared.largest[parity][(base + first / 2) * 8 + 2 * column + first % 2],
+                ordered(largest[0]));
     }
     sync();
   }
@@ -378,9 +376,7 @@ struct Values : Role {
       : Role(s, SCORE_THREADS), group(thread / 128), warp_in_group(thread / 32 % 4) {
     p_address = ptx::shared_address(shared.p);
   }
-  __forceinline__ static void sync() {
-    ptx::sync_threads(VALUE_BARRIER, VALUE_THREADS);
-  }
+  __forceinline__ static void sync() { ptx::sync_threads(VALUE_BARRIER, VALUE_THREADS); }
 
   // Q from [heads][512] bf16 to blocks of f16. The 16 dimensions of an FP8 k-step are permuted so
   // that a lane's share of K is one 32-bit word of codes. Eight lanes take a diagonal of an 8 x 8

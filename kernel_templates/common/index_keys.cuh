@@ -33,7 +33,6 @@ __forceinline__ void widen(u32 codes, u32 scale, u32 (&pairs)[4]) {
   }
 }
 
-
 // ---- as e4m3, for products of twice the rate. The largest group's codes are 2^6 times their value
 // (6 becomes 384); groups down to 2^-14 of it are exact, below 2^-18 zero.
 
@@ -43,10 +42,10 @@ using E4m3Table = uint2[E4M3_SCALES];
 // All threads of a warp call it.
 __forceinline__ void fill(E4m3Table& table, int lane) {
   const float scale = __uint_as_float(static_cast<u32>(127 + E4M3_SHIFT - lane) << 23);
-  table[lane] = make_uint2(
-      fp8::from_floats(0.0f, 0.5f * scale) | fp8::from_floats(scale, 1.5f * scale) << 16,
-      fp8::from_floats(2.0f * scale, 3.0f * scale) | fp8::from_floats(4.0f * scale, 6.0f * scale)
-                                                         << 16);
+  table[lane] =
+      make_uint2(fp8::from_floats(0.0f, 0.5f * scale) | fp8::from_floats(scale, 1.5f * scale) << 16,
+                 fp8::from_floats(2.0f * scale, 3.0f * scale) |
+                     fp8::from_floats(4.0f * scale, 6.0f * scale) << 16);
 }
 // The row of the table for group `group` of an entry.
 __forceinline__ uint2 magnitudes(const E4m3Table& table, u32 scales, int group, u32 unit) {

@@ -179,8 +179,10 @@ int check_hc_pre(KernelTarget& target, const kernels::HcPre::Problem& problem,
   for (const auto word : target.fetch_as<std::uint32_t>(args.workspace, workspace_words))
     REQUIRE(word == 0xffffffffU);
 
-  int worst = compare_bf16(first.out, wanted);
-  REQUIRE(worst <= 2);  // one rounding of u tipped, then one of the norm
+  // One rounding of u tipped, then one of the norm; the four streams may cancel in u, whose rows
+  // the norm brings to about 1.
+  int worst = compare_bf16(first.out, wanted, 1e-4F);
+  REQUIRE(worst <= 2);
   if (problem.after_sublayer) {
     const int of_streams = compare_bf16(first.streams, new_streams);
     REQUIRE(of_streams <= 1);

@@ -112,14 +112,15 @@ void check_bf16_linear(KernelTarget& target, const kernels::Bf16Linear::Problem&
   const auto second = run();
   for (const auto word : target.fetch_as<std::uint32_t>(args.workspace, words))
     REQUIRE(word == 0xffffffffU);
+  // An mma of 16 columns may cut its sum, which is about one, off behind the last place.
+  const float lost = static_cast<float>(problem.cols) / 16 * 0x1p-23F;
   for (std::size_t i = 0; i < kernels::BF16_SEGMENTS; ++i) {
     if (out_elements[i] == 0) continue;
     CAPTURE(i);
     REQUIRE(std::memcmp(first[i].data(), second[i].data(), first[i].size() * 4) == 0);
     const auto rows = static_cast<std::size_t>(problem.rows[i]);
     check_rows(first[i], wanted[i], rows, rows + kPadding,
-               i == 0 ? reference::bf16_value(kPoisonBf16) : kPoisonFloat,
-               i == 0 ? 0x1p-8F : 1e-5F);
+               i == 0 ? reference::bf16_value(kPoisonBf16) : kPoisonFloat, i == 0 ? 0x1p-8F : lost);
   }
 }
 

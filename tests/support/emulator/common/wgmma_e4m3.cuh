@@ -18,8 +18,8 @@ void multiply_collective(const void* const* operands, void* const* results, cons
     for (int k = 0; k < 32; ++k)
       b[static_cast<std::size_t>(k * N + n)] =
           fp8::value_of(*static_cast<const u8*>(test::emulator::shared_pointer(
-              base + static_cast<u32>(k / 16) * k_stride +
-              static_cast<u32>(n / 8) * column_stride + static_cast<u32>(n % 8 * 16 + k % 16))));
+              base + static_cast<u32>(k / 16) * k_stride + static_cast<u32>(n / 8) * column_stride +
+              static_cast<u32>(n % 8 * 16 + k % 16))));
   for (int thread = 0; thread < 128; ++thread) {
     const auto& f = *static_cast<const Operands<N>*>(operands[thread]);
     if (f.b != first.b || f.accumulate != first.accumulate)
