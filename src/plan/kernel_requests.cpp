@@ -19,11 +19,14 @@
 #include "kernel_templates/indexer_scores.space.hpp"
 #include "kernel_templates/indexer_scores_sm90.space.hpp"
 #include "kernel_templates/indexer_topk.space.hpp"
+#include "kernel_templates/moe_decode.space.hpp"
 #include "kernel_templates/q_norm_rope.space.hpp"
 #include "kernel_templates/rms_norm.space.hpp"
 #include "kernel_templates/rope_kv_append.space.hpp"
 #include "kernel_templates/router_topk.space.hpp"
 #include "kernel_templates/sample_tokens.space.hpp"
+#include "kernel_templates/sparse_mla_decode.space.hpp"
+#include "kernel_templates/sparse_mla_decode_sm90.space.hpp"
 #include "src/weights/tensor_table.hpp"
 
 namespace ingot {
@@ -31,6 +34,8 @@ namespace {
 
 /// Up to so many tokens the router multiplies its gate itself.
 constexpr int kMostGateTokens = 64;
+/// Tokens of a launch of moe_decode.
+constexpr int kMostExpertTokens = 256;
 
 /// Collects the uses of kernels.
 class Requests {
@@ -50,6 +55,7 @@ class Requests {
     if (!known) uses_.push_back({std::move(request), std::move(sets)});
   }
 
+  const cu::DeviceLimits& device() const { return device_; }
   std::vector<KernelUse> take() { return std::move(uses_); }
 
  private:
@@ -191,6 +197,55 @@ void add_compressed_kv(Requests& requests, const ModelConfig& config, const Plan
   }
 }
 
+/// Attention over the window alone (ratio 0), with the indexer's choice (4), with all entries of a
+/// context bucket (128).
+void add_attention(Requests& requests, const ModelConfig& config, const PlanScope& scope) {
+  const auto add = [&](int rows, int selected) {
+    const kernels::SparseMlaDecodeProblem problem{.rows = rows,
+                                                  .heads = config.num_heads / scope.tp_size,
+                                                  .window_slots = config.sliding_window,
+                                                  .selected_slots = selected};
+    // Whichever is added first is the default.
+    if (kernels::SparseMlaDecodeSm90::is_default(problem, requests.device())) {
+      requests.add<kernels::SparseMlaDecodeSm90, kernels::SparseMlaDecode>(problem);
+    } else {
+      requests.add<kernels::SparseMlaDecode, kernels::SparseMlaDecodeSm90>(problem);
+    }
+  };
+  const std::set<int> ratios(config.compress_ratios.begin(), config.compress_ratios.end());
+  for (const int sequences : scope.batch_buckets) {
+    if (ratios.contains(0)) add(sequences, 0);
+    if (ratios.contains(4)) add(sequences, config.index_topk);
+    for (const std::int64_t context : scope.context_buckets) {
+      if (ratios.contains(128))
+        add(sequences, static_cast<int>(std::max<std::int64_t>(context / 128, 1)));
+    }
+  }
+}
+
+/// The routed experts. Larger batches are prefill's.
+void add_experts(Requests& requests, const ModelConfig& config, const PlanScope& scope) {
+  for (const int tokens : scope.batch_buckets) {
+    if (tokens > kMostExpertTokens) continue;
+    requests.add<kernels::MoeDecode>({.batch = tokens,
+                                      .inter = config.moe_intermediate_size / scope.tp_size,
+                                      .hidden = config.hidden_size,
+                                      .experts = config.num_experts,
+                                      .topk = config.experts_per_token,
+                                      .whole_experts = scope.tp_size == 1});
+  }
+}
+
+/// The attention kernels take whole tiles of heads.
+Result<void> require_whole_head_tiles(const ModelConfig& config, int tp) {
+  constexpr int kHeadTile = 8;
+  if (config.num_heads / tp % kHeadTile == 0) return {};
+  return fail(ErrorCode::unsupported,
+              fmt::format("there are no GPU kernels for this model: {} attention heads on each of "
+                          "{} ranks are no multiple of {}",
+                          config.num_heads / tp, tp, kHeadTile));
+}
+
 /// The kernels of the compressed-KV path are written for these widths.
 Result<void> require_compressed_widths(const ModelConfig& config) {
   const bool csa = std::find(config.compress_ratios.begin(), config.compress_ratios.end(), 4) !=
@@ -254,6 +309,9 @@ Result<std::vector<KernelUse>> kernel_uses(const ModelConfig& config, const Plan
   if (auto widths = require_compressed_widths(config); !widths) {
     return tl::unexpected(widths.error());
   }
+  if (auto heads = require_whole_head_tiles(config, scope.tp_size); !heads) {
+    return tl::unexpected(heads.error());
+  }
   Requests requests(device);
   // Norms: before each sublayer and at the end (hidden), of the query's low-rank part, of the KV
   // latent and compressed entries (head_dim), of the indexer's keys. None of them is split.
@@ -278,6 +336,8 @@ Result<std::vector<KernelUse>> kernel_uses(const ModelConfig& config, const Plan
         {.dims = config.head_dim, .heads = config.num_heads / scope.tp_size, .tokens = tokens});
   }
   requests.add<kernels::RopeKvAppend>({.normalize = true});
+  add_attention(requests, config, scope);
+  add_experts(requests, config, scope);
   add_compressed_kv(requests, config, scope);
   return requests.take();
 }

@@ -109,6 +109,43 @@ TEST_CASE("a plan names the compressors that the model's layers have, and the in
   CHECK(ways[0] > ways[1]);
 }
 
+TEST_CASE("a plan names the attention of each kind of layer and the experts of a rank",
+          "[cpu][plan]") {
+  const auto limits = value_or_throw(cu::limits_of_arch("sm_90a"));
+  const auto uses = value_or_throw(kernel_uses(
+      real_config(), {.tp_size = 8, .batch_buckets = {1, 512}, .context_buckets = {8192, 131072}},
+      limits));
+  std::multiset<std::string> slots;
+  std::vector<std::string> experts;
+  for (const KernelUse& use : uses) {
+    const auto families = use.tuning.families();
+    const auto field = [&](const std::string& name) {
+      const auto title = use.tuning.title() + " ";
+      const auto at = title.find(" " + name + "=") + name.size() + 2;
+      return title.substr(at, title.find(' ', at) - at);
+    };
+    if (families.front().starts_with("sparse_mla_decode")) {
+      CHECK(families.size() == 2);
+      CHECK(field("heads") == "8");
+      slots.insert(field("selected_slots"));
+    }
+    if (families.front() == "moe_decode") experts.push_back(field("batch") + "x" + field("inter"));
+  }
+  // Window, CSA, HCA at both contexts, for both batches; 512 tokens are no decode for the experts.
+  CHECK(slots == std::multiset<std::string>{"0", "0", "1024", "1024", "512", "512", "64", "64"});
+  CHECK(experts == std::vector<std::string>{"1x256"});
+}
+
+TEST_CASE("a plan refuses attention heads that are no whole tiles", "[cpu][plan]") {
+  const auto limits = value_or_throw(cu::limits_of_arch("sm_90a"));
+  ModelConfig other = real_config();
+  other.num_heads = 32;
+  const auto heads = kernel_requests(other, {.tp_size = 8}, limits);
+  REQUIRE_FALSE(heads);
+  CHECK(heads.error().code == ErrorCode::unsupported);
+  CHECK_THAT(heads.error().message, Catch::Contains("4 attention heads"));
+}
+
 TEST_CASE("a plan refuses an indexer and entries of other widths", "[cpu][plan]") {
   const auto limits = value_or_throw(cu::limits_of_arch("sm_90a"));
   ModelConfig other = real_config();
