@@ -53,6 +53,8 @@ struct SampleTokens {
                  [=](const Params& c) {
                    return c.SPLIT == 1 || c.SPLIT * problem.rows <= device.sm_count;
                  })
+        .keep_if("registers hold an unsplit row's state",
+                 [](const Params& c) { return c.SPLIT > 1 || c.THREADS < 1024; })
         // From here on: legal, but cannot be the fastest.
         .keep_if("every thread has ids", [=](const Params& c) {
           return c.SPLIT == 1 || 4 * c.SPLIT * c.THREADS <= problem.vocabulary;

@@ -68,7 +68,8 @@ struct SparseMlaDecode {
     // Where 32 heads to a block leave no multiprocessor idle, each key is read by fewest blocks.
     Params widest = base;
     widest.TILE_HEADS = 32;
-    if (problem.heads % 32 == 0 && 10 * blocks(problem, widest) >= 9 * device.sm_count) {
+    if (problem.heads % 32 == 0 && device.arch < 100 &&
+        10 * blocks(problem, widest) >= 9 * device.sm_count) {
       widest.TILE_KV = 64;
       for (widest.STAGES = 4; widest.STAGES >= 2; --widest.STAGES)
         if (fits(widest)) return widest;
@@ -126,6 +127,9 @@ struct SparseMlaDecode {
                  [=](const Params& c) {
                    return c.NSPLIT == 1 || blocks(problem, c) <= resident_blocks(c, device);
                  })
+        // Compiled for Blackwell, 32 heads need a register or two more than there are.
+        .keep_if("32 heads to a block only before Blackwell",
+                 [=](const Params& c) { return c.TILE_HEADS < 32 || device.arch < 100; })
         .keep_if("registers hold Q and O",
                  [](const Params& c) {
                    // Of a thread: 24 for each slab and 8 heads, beside what the rest needs.

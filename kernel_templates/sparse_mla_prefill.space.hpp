@@ -46,9 +46,9 @@ struct SparseMlaPrefill {
     problem.apply_to(base);
     base.BULK_COPY = device.arch >= 90;
     base.PRODUCER_WARPS = 4;
-    // A key is converted once for all heads of a block. Compiled for sm_120, 32 heads need a
+    // A key is converted once for all heads of a block. Compiled for Blackwell, 32 heads need a
     // register or two more than there are.
-    const int most_heads = device.arch < 110 ? 32 : 16;
+    const int most_heads = device.arch < 100 ? 32 : 16;
     for (const int heads : {16, 32})
       if (problem.heads % heads == 0 && heads <= most_heads) base.TILE_HEADS = heads;
     const auto fits = [=](const Params& c) {

@@ -1,8 +1,8 @@
 // Compiles the families with NVRTC for one card of every kind, and holds them against the committed
 // tables of resources. A family that differs from its table: every candidate. Another NVRTC than
 // the table's: the defaults and the ends of every axis. Neither: the defaults, and the table
-// vouches for the ends. INGOT_TEST_MATRIX=1 (tools/test --matrix) compiles everything and rewrites
-// the tables.
+// vouches for the ends. INGOT_TEST_MATRIX=all, or the stems of some families with commas between
+// (tools/test --matrix[=…]), compiles all of those and rewrites their tables.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -95,10 +95,15 @@ TEST_CASE("the default and the axis ends of every family compile without spills"
   auto compiler = jit::CompilePool::with_nvrtc(
       nvrtc->files(), static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
   const std::string identity = compiler.identity().version + " " + compiler.identity().build;
-  const bool rewrite = std::getenv("INGOT_TEST_MATRIX") != nullptr;
+  const char* const chosen = std::getenv("INGOT_TEST_MATRIX");
+  const bool rewrite = chosen != nullptr;
   const auto tree = kernels::embedded_templates();
 
   for (const kernels::Family& family : kernels::families()) {
+    if (rewrite && std::string_view(chosen) != "all" &&
+        fmt::format(",{},", chosen).find(fmt::format(",{},", family.stem)) == std::string::npos) {
+      continue;
+    }
     const auto bundle = value_or_throw(tree.bundle(jit::template_name(family.stem)));
     std::vector<Unit> units = units_of(family);
     const auto path = test::resource_table_path(family.stem);
