@@ -15,7 +15,7 @@ bool skip(std::string_view reason) {
   return true;
 }
 
-int skipped_count() {
+int skip_reasons() {
   return skipped;
 }
 

@@ -8,7 +8,8 @@ namespace ingot::test {
 /// Returns true so that a test reads `if (!have_gpu && skip("no GPU")) return;`.
 bool skip(std::string_view reason);
 
-/// Test cases skipped so far. For the suite's report.
-int skipped_count();
+/// How often skip() was called so far: a case with any call counts as skipped, whatever their
+/// number.
+int skip_reasons();
 
 }  // namespace ingot::test
