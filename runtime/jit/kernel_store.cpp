@@ -251,11 +251,16 @@ Result<void> KernelStore::bar(const KernelRequest& request, const std::string& r
   const auto wanted = manifest(request);
   if (!wanted) return tl::unexpected(wanted.error());
   const CacheEntry entry{.manifest = *wanted, .barred = reason, .source = {}, .kernel = {}};
+  // In memory the verdict takes the kernel's place, and is not only taken out: whoever asks before
+  // it is in the folder, or where there is none, must not find the kernel again.
   const std::string key = fmt::format("{} {} ", wanted->kernel_key(), wanted->compiler_key());
+  std::promise<Outcome> verdict;
+  verdict.set_value(barred_error(request, reason, {}));
+  const std::shared_future<Outcome> barred = verdict.get_future().share();
   {
     const std::lock_guard lock(mutex_);
-    kernels_.erase(key + "true");
-    kernels_.erase(key + "false");
+    kernels_[key + "true"] = barred;
+    kernels_[key + "false"] = barred;
   }
   if (layers_.empty()) return fail(ErrorCode::io, "there is no kernel cache folder to bar it in");
   return layers_.front().publish(entry);

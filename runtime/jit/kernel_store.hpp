@@ -56,7 +56,8 @@ class KernelStore {
   /// Whether get() would compile. Reads the entry but keeps nothing.
   bool would_compile(const KernelRequest& request) const;
 
-  /// Records that the variant must not be used again while its key is the same. Error: io.
+  /// Records that the variant must not be used again while its key is the same: from here on in
+  /// this store, and in the writable folder. Error: io; this store bars it all the same.
   [[nodiscard]] Result<void> bar(const KernelRequest& request, const std::string& reason);
 
   /// Why a look-up hits or misses, a line each: the file that serves it, or the nearest entry and

@@ -267,6 +267,41 @@ TEST_CASE("a variant can be barred for a reason found later", "[cpu][jit][cache]
   CHECK_THAT(second.get(request(1)).error().message, Catch::Contains("it faults"));
 }
 
+TEST_CASE("what is barred while others ask for it stays barred", "[cpu][jit][cache]") {
+  for (int round = 0; round < 100; ++round) {
+    const test::TempDir folder;
+    auto store = make_store({folder.path()}, fake());
+    REQUIRE(store.get(request(1)));
+    std::atomic<bool> barred = false;
+    std::latch asking(2);
+    std::vector<std::jthread> others;
+    for (int i = 0; i < 2; ++i) {
+      others.emplace_back([&] {
+        asking.count_down();
+        while (!barred)
+          (void)store.get(request(1));
+      });
+    }
+    asking.wait();
+    REQUIRE(store.bar(request(1), "its sums are wrong"));
+    barred = true;
+    others.clear();
+    const auto kernel = store.get(request(1));
+    REQUIRE_FALSE(kernel);
+    CHECK_THAT(kernel.error().message, Catch::Contains("is barred: its sums are wrong"));
+  }
+}
+
+TEST_CASE("without a folder a kernel is barred in memory", "[cpu][jit][cache]") {
+  (void)test::standard_error_of([&] {
+    auto store = make_store({}, fake());
+    REQUIRE(store.get(request(1)));
+    CHECK(store.bar(request(1), "its sums are wrong").error().code == ErrorCode::io);
+    CHECK_THAT(store.get(request(1)).error().message, Catch::Contains("its sums are wrong"));
+    CHECK(store.get(request(2)));
+  });
+}
+
 TEST_CASE("a compiler that was killed bars nothing", "[cpu][jit][cache]") {
   struct Killed : jit::Compiler {
     jit::CompilerIdentity identity() const override { return {"13.0", "fake"}; }
