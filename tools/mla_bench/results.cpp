@@ -7,16 +7,13 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "tools/kernel_bench/h200_curve.hpp"
+
 namespace ingot::bench {
 namespace {
 
 using nlohmann::json;
 
-// The cold-read curve beside which FlashMLA was measured: microseconds at these bytes.
-const std::vector<ColdRead> kPeerCurve{{0.07e6, 1.20},    {0.39e6, 1.52},   {0.79e6, 1.58},
-                                       {1.57e6, 1.79},    {3.15e6, 2.19},   {6.29e6, 3.07},
-                                       {12.58e6, 4.48},   {25.17e6, 7.38},  {50.33e6, 13.25},
-                                       {100.66e6, 24.18}, {201.33e6, 46.44}};
 constexpr double kGemmFlopsPerUs = 787e6;
 
 std::vector<json> lines_of(const std::filesystem::path& file, std::string_view kind) {
@@ -33,8 +30,8 @@ std::vector<json> lines_of(const std::filesystem::path& file, std::string_view k
 double peer_scale(const MlaCard& card) {
   double scale = 0;
   for (const ColdRead& point : card.curve)
-    scale +=
-        point.us / cold_read_us(kPeerCurve, point.bytes) / static_cast<double>(card.curve.size());
+    scale += point.us / cold_read_us(h200_cold_reads(), point.bytes) /
+             static_cast<double>(card.curve.size());
   return scale;
 }
 
