@@ -10,6 +10,7 @@
 #include "kernel_templates/bf16_linear.space.hpp"
 #include "kernel_templates/compress_kv.space.hpp"
 #include "kernel_templates/embedding.space.hpp"
+#include "kernel_templates/expert_sum.space.hpp"
 #include "kernel_templates/fp8_linear.space.hpp"
 #include "kernel_templates/fp8_linear_sm90.space.hpp"
 #include "kernel_templates/grouped_linear.space.hpp"
@@ -27,6 +28,7 @@
 #include "kernel_templates/sample_tokens.space.hpp"
 #include "kernel_templates/sparse_mla_decode.space.hpp"
 #include "kernel_templates/sparse_mla_decode_sm90.space.hpp"
+#include "kernel_templates/swiglu_quant.space.hpp"
 #include "src/weights/tensor_table.hpp"
 
 namespace ingot {
@@ -223,12 +225,16 @@ void add_attention(Requests& requests, const ModelConfig& config, const PlanScop
   }
 }
 
-/// The routed experts. Larger batches are prefill's.
+/// The shared expert's activation between its linears, the routed experts - larger batches are
+/// prefill's - and the sum of both.
 void add_experts(Requests& requests, const ModelConfig& config, const PlanScope& scope) {
+  const int inter = config.moe_intermediate_size / scope.tp_size;
   for (const int tokens : scope.batch_buckets) {
+    requests.add<kernels::SwigluQuant>({.inter = inter, .tokens = tokens});
+    requests.add<kernels::ExpertSum>({.hidden = config.hidden_size, .tokens = tokens});
     if (tokens > kMostExpertTokens) continue;
     requests.add<kernels::MoeDecode>({.batch = tokens,
-                                      .inter = config.moe_intermediate_size / scope.tp_size,
+                                      .inter = inter,
                                       .hidden = config.hidden_size,
                                       .experts = config.num_experts,
                                       .topk = config.experts_per_token,
