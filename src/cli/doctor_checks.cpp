@@ -128,7 +128,7 @@ std::vector<Finding> examine(const Settings& settings, const Environment& enviro
   for (Finding& finding : examine_gpus(environment))
     findings.push_back(std::move(finding));
   findings.push_back(examine_cache(settings));
-  const auto device = choose_device(settings.device);
+  const auto device = choose_device(settings.device, environment);
   if (device) {
     findings.push_back({"device", State::good, device->reason, ""});
   } else {
