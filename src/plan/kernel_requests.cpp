@@ -7,9 +7,11 @@
 #include <set>
 
 #include "kernel_templates/act_quant.space.hpp"
+#include "kernel_templates/attention_slots.space.hpp"
 #include "kernel_templates/bf16_linear.space.hpp"
 #include "kernel_templates/compress_kv.space.hpp"
 #include "kernel_templates/embedding.space.hpp"
+#include "kernel_templates/expert_sum.space.hpp"
 #include "kernel_templates/fp8_linear.space.hpp"
 #include "kernel_templates/fp8_linear_sm90.space.hpp"
 #include "kernel_templates/grouped_linear.space.hpp"
@@ -27,6 +29,7 @@
 #include "kernel_templates/sample_tokens.space.hpp"
 #include "kernel_templates/sparse_mla_decode.space.hpp"
 #include "kernel_templates/sparse_mla_decode_sm90.space.hpp"
+#include "kernel_templates/swiglu_quant.space.hpp"
 #include "src/weights/tensor_table.hpp"
 
 namespace ingot {
@@ -197,6 +200,11 @@ void add_compressed_kv(Requests& requests, const ModelConfig& config, const Plan
   }
 }
 
+/// Slots of the list of all compressed entries of an HCA layer.
+int hca_slots(std::int64_t context) {
+  return static_cast<int>(std::max<std::int64_t>(context / 128, 1));
+}
+
 /// Attention over the window alone (ratio 0), with the indexer's choice (4), with all entries of a
 /// context bucket (128).
 void add_attention(Requests& requests, const ModelConfig& config, const PlanScope& scope) {
@@ -217,23 +225,54 @@ void add_attention(Requests& requests, const ModelConfig& config, const PlanScop
     if (ratios.contains(0)) add(sequences, 0);
     if (ratios.contains(4)) add(sequences, config.index_topk);
     for (const std::int64_t context : scope.context_buckets) {
-      if (ratios.contains(128))
-        add(sequences, static_cast<int>(std::max<std::int64_t>(context / 128, 1)));
+      if (ratios.contains(128)) add(sequences, hca_slots(context));
     }
   }
 }
 
-/// The routed experts. Larger batches are prefill's.
+/// The lists of keys, once a step for all layers.
+void add_attention_slots(Requests& requests, const ModelConfig& config, const PlanScope& scope) {
+  constexpr int kPage = kernels::KV_PAGE_ENTRIES;
+  const int whole_pages = (config.sliding_window + kPage - 1) / kPage * kPage;
+  const auto& ratios = config.compress_ratios;
+  const bool hca = std::find(ratios.begin(), ratios.end(), 128) != ratios.end();
+  for (const int rows : scope.batch_buckets) {
+    for (const std::int64_t context : scope.context_buckets) {
+      requests.add<kernels::AttentionSlots>(
+          {.rows = rows,
+           .window = config.sliding_window,
+           .ring = scope.window_ring == 0 ? whole_pages : scope.window_ring,
+           .page_entries = kPage,
+           .hca_slots = hca ? hca_slots(context) : 0});
+    }
+  }
+}
+
+/// The shared expert's activation between its linears, the routed experts - larger batches are
+/// prefill's - and the sum of both.
 void add_experts(Requests& requests, const ModelConfig& config, const PlanScope& scope) {
+  const int inter = config.moe_intermediate_size / scope.tp_size;
   for (const int tokens : scope.batch_buckets) {
+    requests.add<kernels::SwigluQuant>({.inter = inter, .tokens = tokens});
+    requests.add<kernels::ExpertSum>({.hidden = config.hidden_size, .tokens = tokens});
     if (tokens > kMostExpertTokens) continue;
     requests.add<kernels::MoeDecode>({.batch = tokens,
-                                      .inter = config.moe_intermediate_size / scope.tp_size,
+                                      .inter = inter,
                                       .hidden = config.hidden_size,
                                       .experts = config.num_experts,
                                       .topk = config.experts_per_token,
                                       .whole_experts = scope.tp_size == 1});
   }
+}
+
+/// A ring keeps what its sequence still sees, and starts with a page.
+Result<void> require_whole_ring(const ModelConfig& config, int ring) {
+  if (ring == 0 || (ring >= config.sliding_window && ring % kernels::KV_PAGE_ENTRIES == 0))
+    return {};
+  return fail(ErrorCode::invalid_argument,
+              fmt::format("a window ring of {} entries does not fit the model: it must be a "
+                          "multiple of {} and at least the window of {}",
+                          ring, kernels::KV_PAGE_ENTRIES, config.sliding_window));
 }
 
 /// The attention kernels take whole tiles of heads.
@@ -312,6 +351,9 @@ Result<std::vector<KernelUse>> kernel_uses(const ModelConfig& config, const Plan
   if (auto heads = require_whole_head_tiles(config, scope.tp_size); !heads) {
     return tl::unexpected(heads.error());
   }
+  if (auto ring = require_whole_ring(config, scope.window_ring); !ring) {
+    return tl::unexpected(ring.error());
+  }
   Requests requests(device);
   // Norms: before each sublayer and at the end (hidden), of the query's low-rank part, of the KV
   // latent and compressed entries (head_dim), of the indexer's keys. None of them is split.
@@ -336,6 +378,7 @@ Result<std::vector<KernelUse>> kernel_uses(const ModelConfig& config, const Plan
         {.dims = config.head_dim, .heads = config.num_heads / scope.tp_size, .tokens = tokens});
   }
   requests.add<kernels::RopeKvAppend>({.normalize = true});
+  add_attention_slots(requests, config, scope);
   add_attention(requests, config, scope);
   add_experts(requests, config, scope);
   add_compressed_kv(requests, config, scope);

@@ -5,7 +5,9 @@
 #include <set>
 
 #include "kernel_templates/act_quant.space.hpp"
+#include "kernel_templates/attention_slots.space.hpp"
 #include "kernel_templates/compress_kv.space.hpp"
+#include "kernel_templates/expert_sum.space.hpp"
 #include "kernel_templates/fp8_linear.space.hpp"
 #include "kernel_templates/fp8_linear_sm90.space.hpp"
 #include "kernel_templates/indexer_queries.space.hpp"
@@ -17,6 +19,7 @@
 #include "kernel_templates/rope_kv_append.space.hpp"
 #include "kernel_templates/sparse_mla_decode.space.hpp"
 #include "kernel_templates/split_kv_combine.space.hpp"
+#include "kernel_templates/swiglu_quant.space.hpp"
 #include "tests/support/temp_dir.hpp"
 
 using namespace ingot;
@@ -45,8 +48,9 @@ TEST_CASE("a plan names the kernels of the model for its card", "[cpu][plan]") {
   CHECK(families.contains("rms_norm"));
   CHECK(families.contains("fp8_linear"));
   CHECK(families.contains("fp8_linear_sm90"));
-  for (const char* small : {"bf16_linear", "embedding", "grouped_linear", "hc_pre", "hc_post",
-                            "q_norm_rope", "router_topk", "sample_tokens"})
+  for (const char* small :
+       {"bf16_linear", "attention_slots", "embedding", "expert_sum", "grouped_linear", "hc_pre",
+        "hc_post", "q_norm_rope", "router_topk", "sample_tokens", "swiglu_quant"})
     CHECK(families.contains(small));
   for (const auto& set : *sets) {
     CAPTURE(set.family);
@@ -116,7 +120,7 @@ TEST_CASE("a plan names the attention of each kind of layer and the experts of a
       real_config(), {.tp_size = 8, .batch_buckets = {1, 512}, .context_buckets = {8192, 131072}},
       limits));
   std::multiset<std::string> slots;
-  std::vector<std::string> experts;
+  std::vector<std::string> experts, activations, sums;
   for (const KernelUse& use : uses) {
     const auto families = use.tuning.families();
     const auto field = [&](const std::string& name) {
@@ -130,10 +134,49 @@ TEST_CASE("a plan names the attention of each kind of layer and the experts of a
       slots.insert(field("selected_slots"));
     }
     if (families.front() == "moe_decode") experts.push_back(field("batch") + "x" + field("inter"));
+    if (families.front() == "swiglu_quant")
+      activations.push_back(field("tokens") + "x" + field("inter"));
+    if (families.front() == "expert_sum") sums.push_back(field("tokens") + "x" + field("hidden"));
   }
   // Window, CSA, HCA at both contexts, for both batches; 512 tokens are no decode for the experts.
   CHECK(slots == std::multiset<std::string>{"0", "0", "1024", "1024", "512", "512", "64", "64"});
   CHECK(experts == std::vector<std::string>{"1x256"});
+  CHECK(activations == std::vector<std::string>{"1x256", "512x256"});
+  CHECK(sums == std::vector<std::string>{"1x4096", "512x4096"});
+}
+
+TEST_CASE("a plan makes the lists of keys for each bucket and the pool's ring", "[cpu][plan]") {
+  const auto limits = value_or_throw(cu::limits_of_arch("sm_90a"));
+  const auto lists = [&](const ModelConfig& config, int ring) {
+    std::set<std::string> titles;
+    const auto uses = value_or_throw(kernel_uses(
+        config,
+        {.batch_buckets = {1, 64}, .context_buckets = {100, 1'048'576}, .window_ring = ring},
+        limits));
+    for (const KernelUse& use : uses)
+      if (use.tuning.families().front() == "attention_slots") titles.insert(use.tuning.title());
+    return titles;
+  };
+  const std::string pages = " page_entries=64 hca_slots=";
+  CHECK(lists(real_config(), 640) ==
+        std::set<std::string>{"attention_slots rows=1 window=128 ring=640" + pages + "1",
+                              "attention_slots rows=1 window=128 ring=640" + pages + "8192",
+                              "attention_slots rows=64 window=128 ring=640" + pages + "1",
+                              "attention_slots rows=64 window=128 ring=640" + pages + "8192"});
+  // Without HCA layers no list of theirs; an odd window in whole pages.
+  ModelConfig other = real_config();
+  std::replace(other.compress_ratios.begin(), other.compress_ratios.end(), 128, 4);
+  other.sliding_window = 100;
+  CHECK(lists(other, 0) ==
+        std::set<std::string>{"attention_slots rows=1 window=100 ring=128" + pages + "0",
+                              "attention_slots rows=64 window=100 ring=128" + pages + "0"});
+  for (const int ring : {64, 130}) {
+    const auto refused = kernel_uses(real_config(), {.window_ring = ring}, limits);
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().code == ErrorCode::invalid_argument);
+    CHECK_THAT(refused.error().message,
+               Catch::Contains("a window ring of " + std::to_string(ring)));
+  }
 }
 
 TEST_CASE("a plan refuses attention heads that are no whole tiles", "[cpu][plan]") {
@@ -217,11 +260,12 @@ TEST_CASE("the indexer is whole on every rank, and tuned for each bucket", "[cpu
 }
 
 TEMPLATE_TEST_CASE("a family's problem comes back from its fields", "[cpu][plan]",
-                   kernels::ActQuant, kernels::CompressKv, kernels::Fp8Linear,
-                   kernels::Fp8LinearSm90, kernels::IndexerQueries, kernels::IndexerScores,
-                   kernels::IndexerScoresSm90, kernels::IndexerTopk, kernels::MemoryRead,
-                   kernels::RmsNorm, kernels::RopeKvAppend, kernels::SparseMlaDecode,
-                   kernels::SplitKvCombine) {
+                   kernels::ActQuant, kernels::AttentionSlots, kernels::CompressKv,
+                   kernels::ExpertSum, kernels::Fp8Linear, kernels::Fp8LinearSm90,
+                   kernels::IndexerQueries, kernels::IndexerScores, kernels::IndexerScoresSm90,
+                   kernels::IndexerTopk, kernels::MemoryRead, kernels::RmsNorm,
+                   kernels::RopeKvAppend, kernels::SparseMlaDecode, kernels::SplitKvCombine,
+                   kernels::SwigluQuant) {
   std::set<std::string> seen;
   for (const auto& problem : TestType::sample_problems()) {
     const auto fields = problem_fields(problem);
