@@ -43,7 +43,7 @@
 namespace ingot::kernels {
 
 static_assert(INTER == 256 || INTER == 512 || INTER == 1024 || INTER == 2048, "whole segments");
-static_assert(STAGE_JOBS == 4 || STAGE_JOBS == 8, "a stage is 8.5 or 17 KiB");
+static_assert(STAGE_JOBS == 2 || STAGE_JOBS == 4 || STAGE_JOBS == 8, "a stage is 4 to 17 KiB");
 static_assert(HIDDEN % (STAGE_JOBS * MOE_JOB_COLS) == 0, "a strip is whole stages");
 static_assert(NMAX >= 1 && NMAX <= 8 && TOPK <= 32, "tokens are the N of the mma");
 static_assert(REDUCE_WARPS >= 1 && (X_BUFFERS == 1 || X_BUFFERS == 2), "roles");

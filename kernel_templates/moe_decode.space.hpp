@@ -96,7 +96,7 @@ struct MoeDecode {
     base.ROUND_EXPERTS = problem.whole_experts;
     base.BULK_COPY = device.arch >= 90;
     const bool roomy = device.smem_per_block_bytes >= 160 * 1024;
-    base.STAGE_JOBS = roomy && problem.hidden % 1024 == 0 ? 8 : 4;
+    base.STAGE_JOBS = roomy && problem.hidden % 1024 == 0 ? 8 : problem.hidden % 512 == 0 ? 4 : 2;
     base.NMAX = few(problem) ? std::max(1, problem.batch) : problem.batch >= 16 && roomy ? 8 : 4;
     base.BARRIERS = few(problem) && problem.pairs() * problem.inter <= 3072 ? 1 : 2;
     base.X_BUFFERS = !few(problem) && roomy ? 2 : 1;

@@ -69,10 +69,9 @@ executor::StateSizes state_sizes(const ModelConfig& config, const DeviceOptions&
   const std::int64_t least = units_of(max_context);
   const std::int64_t wanted =
       options.context_tokens > 0 ? std::min(units_of(options.context_tokens), most) : most;
-  const std::int64_t fits =
-      free_bytes <= fixed ? 0
-      : unit == 0         ? wanted
-                          : static_cast<std::int64_t>((free_bytes - fixed) / unit);
+  const std::int64_t fits = free_bytes <= fixed ? 0
+                            : unit == 0         ? wanted
+                                        : static_cast<std::int64_t>((free_bytes - fixed) / unit);
   if (fits < (options.context_tokens > 0 ? wanted : least)) {
     const std::uint64_t need =
         fixed + unit * static_cast<std::uint64_t>(options.context_tokens > 0 ? wanted : least);
@@ -123,11 +122,12 @@ struct DeviceEngine::Impl {
         library(context, *source.kernels, source.records.get(),
                 TuningScope{.device = source.device, .tp_size = 1, .policy = source.policy},
                 source.overrides) {
+    value_or_throw(kernel_uses(model_config, {}, library.limits()));
     counted.weight_bytes = weights.bytes();
     counted.state_bytes = executor::state_costs(model_config, max_context).bytes(state.sizes());
-    counted.context_tokens = (state.sizes().csa_pages > 0
-                                  ? state.sizes().csa_pages * executor::kCsaPageTokens
-                                  : state.sizes().hca_pages * executor::kHcaPageTokens);
+    counted.context_tokens =
+        (state.sizes().csa_pages > 0 ? state.sizes().csa_pages * executor::kCsaPageTokens
+                                     : state.sizes().hca_pages * executor::kHcaPageTokens);
     stream.synchronize();
   }
   ~Impl() {
@@ -188,8 +188,7 @@ struct DeviceEngine::Impl {
       refuse(ErrorCode::exhausted,
              fmt::format("running a step of {} sequences: {} pages of context are needed, {} of {} "
                          "tokens are free; end sequences, or start with fewer or shorter ones",
-                         batch.size(), csa + hca,
-                         table.free_csa_pages() * executor::kCsaPageTokens,
+                         batch.size(), csa + hca, table.free_csa_pages() * executor::kCsaPageTokens,
                          counted.context_tokens));
     }
   }
@@ -232,12 +231,11 @@ struct DeviceEngine::Impl {
         const std::int64_t first = std::max(begin, tokens - result.rows);
         const std::int64_t wanted = std::max<std::int64_t>(0, begin + count - first);
         const auto at = static_cast<std::size_t>(first - (tokens - result.rows)) * vocab;
-        passes.back().push_back(
-            {.record = table.find(batch[i].sequence),
-             .tokens = batch[i].tokens.subspan(static_cast<std::size_t>(begin),
-                                               static_cast<std::size_t>(count)),
-             .logits = wanted > 0 ? result.values.data() + at : nullptr,
-             .wanted = wanted});
+        passes.back().push_back({.record = table.find(batch[i].sequence),
+                                 .tokens = batch[i].tokens.subspan(static_cast<std::size_t>(begin),
+                                                                   static_cast<std::size_t>(count)),
+                                 .logits = wanted > 0 ? result.values.data() + at : nullptr,
+                                 .wanted = wanted});
         begin += count;
         rows += count;
       }
@@ -249,7 +247,7 @@ struct DeviceEngine::Impl {
     const auto known = buckets.find(size);
     if (known != buckets.end()) return known->second;
     const StepProblems problems = step_problems(model_config, 1, size);
-    const auto kernels = executor::StepKernels::want(library, model_config, problems);
+    const auto kernels = StepKernels::want(library, model_config, problems);
     library.prepare(options.jobs);
     const auto memory_for_it = scratch.take(executor::scratch_of(library, kernels));
     return buckets
@@ -322,11 +320,11 @@ struct DeviceEngine::Impl {
     const auto vocab = static_cast<std::size_t>(model_config.vocab_size);
     const bool picked = size.logit_rows < size.rows;
     for (const auto& [index, part] : first_wanted) {
-      const auto row = static_cast<std::size_t>(
-          picked ? index : in.picks[static_cast<std::size_t>(index)]);
+      const auto row =
+          static_cast<std::size_t>(picked ? index : in.picks[static_cast<std::size_t>(index)]);
       memory.fetch(stream, memory.buffers().logits + row * vocab,
-                   std::as_writable_bytes(std::span(
-                       part->logits, static_cast<std::size_t>(part->wanted) * vocab)));
+                   std::as_writable_bytes(
+                       std::span(part->logits, static_cast<std::size_t>(part->wanted) * vocab)));
     }
     if (first_wanted.empty()) stream.synchronize();
     for (Part& part : parts) {
@@ -353,9 +351,8 @@ struct DeviceEngine::Impl {
   DeviceStats counted;
 };
 
-DeviceEngine::DeviceEngine(cu::Context context, ModelConfig config,
-                           executor::DeviceWeights weights, KernelSource source,
-                           const DeviceOptions& options)
+DeviceEngine::DeviceEngine(cu::Context context, ModelConfig config, executor::DeviceWeights weights,
+                           KernelSource source, const DeviceOptions& options)
     : impl_(std::make_unique<Impl>(std::move(context), std::move(config), std::move(weights),
                                    std::move(source), options)) {}
 

@@ -1,5 +1,6 @@
 #include "src/executor/step_program.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -70,9 +71,7 @@ class Builder {
                                     .hca_slots = hca_slots(),
                                     .page_stride = state_.hca_stride()});
   }
-  int hca_slots() const {
-    return static_cast<int>(std::max<std::int64_t>(bucket_.context / 128, 1));
-  }
+  int hca_slots() const { return hca_list_slots(config_, bucket_); }
 
   void embed() {
     add("embedding", k_.embedding,
@@ -471,6 +470,18 @@ class Builder {
 };
 
 }  // namespace
+
+KernelScratch scratch_of(const KernelLibrary& library, const StepKernels& kernels) {
+  KernelScratch most;
+  for (const StepKernels::Slot slot : kernels.all) {
+    const KernelScratch& one = library.at(slot).scratch;
+    most.any = std::max(most.any, one.any);
+    most.any_more = std::max(most.any_more, one.any_more);
+    most.ones = std::max(most.ones, one.ones);
+    most.ones_more = std::max(most.ones_more, one.ones_more);
+  }
+  return most;
+}
 
 StepProgram::StepProgram(const ModelConfig& config, const StepBucket& bucket,
                          const StepKernels& kernels, const KernelLibrary& library,

@@ -10,25 +10,9 @@
 #include "src/executor/device_weights.hpp"
 #include "src/executor/kernel_library.hpp"
 #include "src/executor/step_buffers.hpp"
-#include "src/plan/step_problems.hpp"
+#include "src/plan/step_kernels.hpp"
 
 namespace ingot::executor {
-
-/// The kernels of one bucket, as slots of a library.
-struct StepKernels {
-  using Slot = KernelLibrary::Slot;
-  Slot slots{}, embedding{}, hc_first{}, hc_between{}, wq_a_wkv{}, q_norm{}, q_quant{}, wq_b{},
-      wq_b_indexer{}, q_norm_rope{}, kv_append{}, csa_linear{}, hca_linear{}, csa_compress{},
-      index_compress{}, hca_compress{}, index_queries{}, index_scores{}, index_topk{},
-      swa_attention{}, csa_attention{}, hca_attention{}, wo_a{}, o_quant{}, wo_b{}, gate{},
-      router{}, hash_router{}, expert_quant{}, experts{}, shared_up{}, shared_activation{},
-      shared_down{}, expert_sum{}, hc_last{}, pick_rows{}, hc_head{}, head{};
-  std::vector<Slot> all;  ///< those that this model's steps launch
-
-  /// Wants every kernel of the bucket that the model's layers launch.
-  static StepKernels want(KernelLibrary& library, const ModelConfig& config,
-                          const StepProblems& problems);
-};
 
 /// One launch of a step, with its arguments.
 struct StepLaunch {

@@ -121,7 +121,7 @@ class Placer {
     part.experts = config().num_experts;
     require_whole(part, 2 * part.range.columns(), part.strip_rows(), kernels::MOE_JOB_COLS);
     part.bytes = static_cast<std::uint64_t>(part.experts) * part.strip_bytes() *
-                 static_cast<std::uint64_t>(part.range.rows() / part.strip_rows());
+                 static_cast<std::uint64_t>(part.placed_rows() / part.strip_rows());
     return add<kernels::u8>(std::move(part));
   }
 
@@ -233,12 +233,19 @@ int WeightPart::strip_rows() const {
   return 1;
 }
 
+std::int64_t WeightPart::placed_rows() const {
+  if (layout != WeightLayout::gate_up_jobs) return range.rows();
+  return kernels::moe_width(static_cast<int>(range.rows()));
+}
+
 std::uint64_t WeightPart::strip_bytes() const {
   const auto columns = static_cast<std::uint64_t>(range.columns());
   switch (layout) {
-    case WeightLayout::gate_up_jobs:
-    case WeightLayout::down_jobs:  // a stored column is two weights
+    case WeightLayout::gate_up_jobs:  // a stored column is two weights
       return kernels::moe_tile_bytes(kernels::MOE_JOB_ROWS, static_cast<int>(2 * columns));
+    case WeightLayout::down_jobs:
+      return kernels::moe_tile_bytes(kernels::MOE_JOB_ROWS,
+                                     kernels::moe_width(static_cast<int>(2 * columns)));
     case WeightLayout::token_experts:
       return columns * sizeof(kernels::u16);
     case WeightLayout::fp8_tiles:

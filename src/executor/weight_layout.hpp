@@ -34,6 +34,8 @@ struct WeightPart {
 
   /// The part is made in whole strips of so many of the range's rows.
   int strip_rows() const;
+  /// Rows in the part: the range's, and of experts' gate and up zeros behind them.
+  std::int64_t placed_rows() const;
   /// Bytes in the part of a strip.
   std::uint64_t strip_bytes() const;
 };

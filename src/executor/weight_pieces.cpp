@@ -7,6 +7,7 @@
 #include <string>
 
 #include "kernel_templates/fp8_weight_tiles.hpp"
+#include "kernel_templates/moe_decode.args.h"
 #include "kernel_templates/moe_weight_tiles.hpp"
 #include "src/checkpoint/problems.hpp"
 #include "src/checkpoint/safetensors.hpp"
@@ -111,10 +112,29 @@ void make_jobs(const Checkpoint& checkpoint, const ModelConfig& config, const We
   const kernels::Fp4Matrix first = fp4_rows(piece, *tensors[0], *tensors[1]);
   try {
     if (piece.part->layout == WeightLayout::gate_up_jobs) {
-      kernels::pack_moe_gate_up(first, fp4_rows(piece, *tensors[2], *tensors[3]), rows, columns,
-                                out);
-    } else {
+      // Rows past the expert's own are zeros.
+      const int stored =
+          std::clamp(static_cast<int>(piece.part->range.rows() - piece.row_begin), 0, rows);
+      const auto packed = out.first(kernels::moe_tile_bytes(2 * stored, columns));
+      if (stored > 0) {
+        kernels::pack_moe_gate_up(first, fp4_rows(piece, *tensors[2], *tensors[3]), stored, columns,
+                                  packed);
+      }
+      std::ranges::fill(out.subspan(packed.size()), std::byte{0});
+    } else if (columns == kernels::moe_width(columns)) {
       kernels::pack_moe_down(first, rows, columns, out);
+    } else {
+      // Columns past the expert's own are zeros, strip by strip.
+      std::ranges::fill(out, std::byte{0});
+      const auto strip_bytes = static_cast<std::size_t>(piece.part->strip_bytes());
+      kernels::Fp4Matrix strip = first;
+      for (std::size_t at = 0; at < out.size(); at += strip_bytes) {
+        kernels::pack_moe_down(
+            strip, kernels::MOE_JOB_ROWS, columns,
+            out.subspan(at, kernels::moe_tile_bytes(kernels::MOE_JOB_ROWS, columns)));
+        strip.codes += kernels::MOE_JOB_ROWS * strip.code_stride;
+        strip.scales += kernels::MOE_JOB_ROWS * strip.scale_stride;
+      }
     }
   } catch (const EngineError& error) {
     for (std::size_t i = 1; i < tensors.size(); i += 2)
@@ -129,7 +149,7 @@ void make_jobs(const Checkpoint& checkpoint, const ModelConfig& config, const We
 void add_pieces(const WeightPart& part, std::size_t most_bytes, std::vector<WeightPiece>& pieces) {
   const std::uint64_t strip_bytes = part.strip_bytes();
   const std::int64_t strips =
-      part.layout == WeightLayout::frequencies ? 1 : part.range.rows() / part.strip_rows();
+      part.layout == WeightLayout::frequencies ? 1 : part.placed_rows() / part.strip_rows();
   const auto step = static_cast<std::int64_t>(std::max<std::uint64_t>(most_bytes / strip_bytes, 1));
   std::uint64_t offset = part.offset;
   for (int expert = 0; expert < part.experts; ++expert) {

@@ -15,9 +15,6 @@ struct PlanScope {
   int tp_size = 1;
   std::vector<int> batch_buckets{1};                ///< sequences of a decode step
   std::vector<std::int64_t> context_buckets{4096};  ///< longest context that a bucket serves
-  /// Entries of a sequence's ring in the window pool, whole pages: the window and the query tokens
-  /// of a step but one. 0: the window alone, rounded up to pages.
-  int window_ring = 0;
 };
 
 /// One use of a kernel: a problem, and the families that may serve it.
@@ -27,10 +24,10 @@ struct KernelUse {
 };
 
 /// Every use that the model makes of kernels on this card within this scope; equal ones are one.
-/// Errors: invalid_argument for a TP size that the model cannot be split by (names the valid ones)
-/// and for a ring that is shorter than the window or no whole pages, unsupported for a model whose
-/// linears are not whole 128 x 128 blocks, whose KV entries or indexer have other widths than the
-/// kernels, or that has another number of hyper-connection streams than four.
+/// Errors: invalid_argument for a TP size that the model cannot be split by (names the valid ones);
+/// unsupported for a model whose linears are not whole 128 x 128 blocks, whose KV entries or
+/// indexer have other widths than the kernels, that has another number of hyper-connection streams
+/// than four, or of which some kernel has no variant on this card.
 [[nodiscard]] Result<std::vector<KernelUse>> kernel_uses(const ModelConfig& config,
                                                          const PlanScope& scope,
                                                          const cu::DeviceLimits& device);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "kernel_templates/moe_weight_tiles.hpp"
+
 namespace ingot {
 namespace {
 
@@ -12,6 +14,14 @@ int next_power(int n) {
 
 }  // namespace
 
+int hca_list_slots(const ModelConfig& config, const StepBucket& bucket) {
+  for (int layer = 0; layer < config.num_layers; ++layer) {
+    if (config.layer_kind(layer) == LayerKind::hca)
+      return static_cast<int>(std::max<std::int64_t>(bucket.context / 128, 1));
+  }
+  return 0;
+}
+
 StepProblems step_problems(const ModelConfig& config, int tp, const StepBucket& bucket) {
   const int rows = bucket.rows;
   const int hidden = config.hidden_size;
@@ -19,7 +29,6 @@ StepProblems step_problems(const ModelConfig& config, int tp, const StepBucket& 
   const int inter = config.moe_intermediate_size / tp;
   const bool inline_quant = rows <= kMostBf16InputTokens;
   const int csa_entries = static_cast<int>(std::max<std::int64_t>(bucket.context / 4, 1));
-  const int hca_entries = static_cast<int>(std::max<std::int64_t>(bucket.context / 128, 1));
   const int index_dims = config.index_heads * config.index_head_dim;
   const int o_cols = config.o_groups * config.o_lora_rank / tp;
 
@@ -27,7 +36,7 @@ StepProblems step_problems(const ModelConfig& config, int tp, const StepBucket& 
   p.slots = {.rows = rows,
              .window = config.sliding_window,
              .ring = kWindowRing,
-             .hca_slots = hca_entries};
+             .hca_slots = hca_list_slots(config, bucket)};
   p.embedding = {.hidden = hidden, .streams = config.hc_mult, .tokens = rows};
   p.hc_first = {.hidden = hidden, .tokens = rows, .quantize = true};
   p.hc_between = {.hidden = hidden, .tokens = rows, .after_sublayer = true, .quantize = true};
@@ -73,7 +82,7 @@ StepProblems step_problems(const ModelConfig& config, int tp, const StepBucket& 
   p.csa_attention = p.swa_attention;
   p.csa_attention.selected_slots = config.index_topk;
   p.hca_attention = p.swa_attention;
-  p.hca_attention.selected_slots = hca_entries;
+  p.hca_attention.selected_slots = hca_list_slots(config, bucket);
   p.wo_a = {.groups = config.o_groups / tp,
             .group_rows = config.o_lora_rank,
             .cols = config.num_heads * config.head_dim / config.o_groups,
@@ -91,7 +100,7 @@ StepProblems step_problems(const ModelConfig& config, int tp, const StepBucket& 
   p.hash_router.hash = true;
   p.expert_quant = {.tokens = rows, .cols = hidden, .tiled = false};
   p.experts = {.batch = rows,
-               .inter = inter,
+               .inter = kernels::moe_width(inter),
                .hidden = hidden,
                .experts = config.num_experts,
                .topk = config.experts_per_token,

@@ -95,6 +95,9 @@ struct StepProblems {
 /// @param tp_size  one of valid_tp_sizes(config)
 StepProblems step_problems(const ModelConfig& config, int tp_size, const StepBucket& bucket);
 
+/// Entries of a row's list of compressed keys in HCA layers; 0 for a model without such layers.
+int hca_list_slots(const ModelConfig& config, const StepBucket& bucket);
+
 /// The smallest bucket that holds a step: powers of two of rows and sequences, contexts of 4K,
 /// 32K, 128K and so on by four up to `max_context`.
 StepBucket bucket_of(const StepBucket& step, std::int64_t max_context);
