@@ -102,7 +102,7 @@ StepProblems step_problems(const ModelConfig& config, int tp, const StepBucket& 
   p.experts = {.batch = rows,
                .inter = kernels::moe_width(inter),
                .hidden = hidden,
-               .experts = config.num_experts,
+               .experts = (config.num_experts + 31) / 32 * 32,  // whole warps sort them
                .topk = config.experts_per_token,
                .whole_experts = tp == 1};
   p.shared_up = {.rows = {inter, inter}, .cols = hidden, .tokens = rows};

@@ -131,12 +131,13 @@ class WeightsCheck {
     const std::vector<std::byte> scales = stored(name + ".scale", share);
     const Range r = range(checkpoint_.tensor(name + ".weight"), share);
     const auto columns = static_cast<int>(2 * r.columns);
+    const int placed = share == Share::columns ? kernels::moe_width(columns) : columns;
     std::size_t wrong = 0;
     for (int row = 0; row < static_cast<int>(r.rows); ++row) {
       const auto [strip, job_row] = row_of(row);
       for (int col = 0; col < columns; ++col) {
         const std::byte* job =
-            jobs + static_cast<std::ptrdiff_t>(strip * (columns / 128) + col / 128) *
+            jobs + static_cast<std::ptrdiff_t>(strip * (placed / 128) + col / 128) *
                        kernels::MOE_JOB_BYTES;
         const auto element = static_cast<std::size_t>(row * columns + col);
         const auto code = std::to_integer<int>(codes[element / 2]) >> (4 * (col % 2)) & 15;
@@ -151,7 +152,7 @@ class WeightsCheck {
   }
 
   void routed(const executor::Experts& experts, const std::string& name) const {
-    const int inter = config().moe_intermediate_size / size_;
+    const int inter = kernels::moe_width(config().moe_intermediate_size / size_);
     const std::size_t gate_up_bytes = kernels::moe_tile_bytes(2 * inter, config().hidden_size);
     const std::size_t down_bytes = kernels::moe_tile_bytes(config().hidden_size, inter);
     const auto count = static_cast<std::size_t>(config().num_experts);
