@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <cstdio>
 #include <map>
 #include <set>
 
@@ -101,11 +102,13 @@ class BlockCheck {
   }
 
   void run() {
+    std::setvbuf(stdout, nullptr, _IOLBF, 0);  // a kernel that hangs is named by the last line
     const StepProgram program(config_, bucket_, kernels_, library_, weights_, state_, b_,
                               scratch_.take(scratch_of(library_, kernels_)));
     upload();
     for (const StepLaunch& launch : program.launches()) {
       before(launch);
+      if (launch.layer <= 0) fmt::print("  {} of layer {}\n", launch.name, launch.layer);
       cu::launch(stream_, launch.kernel->kernel.function(), launch.kernel->shape,
                  launch.args.data());
       INFO(launch.name << " of layer " << launch.layer);
