@@ -275,7 +275,8 @@ int run_chat(const ChatOptions& options) {
   ignore_closed_pipes();
   std::vector<ChatMessage> messages;
   if (!options.conversation.empty()) messages = read_conversation(options.conversation);
-  OpenedModel opened = value_or_throw(open_model(options.settings, WithTokenizer::yes));
+  OpenedModel opened =
+      value_or_throw(open_model(options.settings, options.environment, WithTokenizer::yes));
   value_or_throw(check_sampling(options.settings, opened.config()));
   value_or_throw(check_effort(thinking_from_name(options.settings.thinking), opened.efforts));
   if (!messages.empty()) {
@@ -285,7 +286,8 @@ int run_chat(const ChatOptions& options) {
       throw EngineError(std::move(error));
     }
   }
-  LoadedModel model = value_or_throw(load_weights(std::move(opened), options.settings));
+  LoadedModel model =
+      value_or_throw(load_weights(std::move(opened), options.settings, options.environment));
   try {
     Chat chat(options, model);
     if (!messages.empty()) chat.load(std::move(messages));

@@ -134,7 +134,7 @@ std::vector<Finding> examine(const Settings& settings, const Environment& enviro
   std::vector<Finding> findings{examine_cpu(), examine_memory()};
   append(findings, examine_gpus(environment));
   findings.push_back(examine_cache(settings));
-  const auto device = choose_device(settings.device);
+  const auto device = choose_device(settings.device, environment);
   if (device) {
     findings.push_back({"device", State::good, device->reason, ""});
   } else {

@@ -437,6 +437,7 @@ Result<Command> parse_command_line(std::span<const char* const> arguments,
     const auto settings = settings_of(*score, parsed.score_settings);
     if (!settings) return Unexpected(settings.error());
     parsed.score.settings = settings->values();
+    parsed.score.environment = environment;
     const auto top = whole_number("--top", parsed.score_top, 0, 1000);
     if (!top) return Unexpected(top.error());
     parsed.score.top = static_cast<int>(*top);

@@ -84,7 +84,7 @@ class Loading {
       // What a thread took, it makes: so every piece before a failed one is tried.
       while (!stop_ && (at = next_++) < pieces_.size()) {
         const WeightPiece& piece = pieces_[at];
-        read_ahead(at);
+        if (at + ahead_ < pieces_.size()) read_ahead(checkpoint_, pieces_[at + ahead_]);
         make_piece(checkpoint_, config_, piece, writer->staging().first(piece.bytes));
         writer->write(piece.offset, piece.bytes);
         done_bytes_ += piece.bytes;
@@ -101,13 +101,6 @@ class Loading {
     }
     --running_;
     ended_.notify_one();
-  }
-
-  /// Asks for a piece that comes later, unless its tensors were asked for with one before it.
-  void read_ahead(std::size_t at) const {
-    if (at + ahead_ >= pieces_.size() || pieces_[at + ahead_].row_begin > 0) return;
-    for (const TensorView* tensor : piece_tensors(checkpoint_, pieces_[at + ahead_]))
-      checkpoint_.will_need(*tensor);
   }
 
   const Checkpoint& checkpoint_;

@@ -184,6 +184,19 @@ std::vector<const TensorView*> piece_tensors(const Checkpoint& checkpoint,
   return tensors;
 }
 
+void read_ahead(const Checkpoint& checkpoint, const WeightPiece& piece) {
+  for (const TensorView* tensor : piece_tensors(checkpoint, piece)) {
+    // Scales have a row for each row of theirs, or are a part of their own.
+    const std::size_t row_bytes =
+        tensor->bytes.size() / static_cast<std::size_t>(piece.part->tensor.shape[0]);
+    TensorView rows = *tensor;
+    rows.bytes = tensor->bytes.subspan(
+        row_bytes * static_cast<std::size_t>(piece.part->range.row_begin + piece.row_begin),
+        row_bytes * static_cast<std::size_t>(piece.row_end - piece.row_begin));
+    checkpoint.will_need(rows);
+  }
+}
+
 void make_piece(const Checkpoint& checkpoint, const ModelConfig& config, const WeightPiece& piece,
                 std::span<std::byte> out) {
   const WeightPart& part = *piece.part;

@@ -31,6 +31,9 @@ std::vector<WeightPiece> weight_pieces(const WeightPlacement& placement, std::si
 std::vector<const TensorView*> piece_tensors(const Checkpoint& checkpoint,
                                              const WeightPiece& piece);
 
+/// Asks the kernel to read the rows that a piece is made of. Errors: as piece_tensors().
+void read_ahead(const Checkpoint& checkpoint, const WeightPiece& piece);
+
 /// Makes the bytes of a piece from the mapped checkpoint.
 /// @param out  piece.bytes
 /// Throws EngineError: corrupt for what check_values() refuses before loading, unsupported for

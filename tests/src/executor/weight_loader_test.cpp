@@ -6,32 +6,13 @@
 #include <stdexcept>
 
 #include "src/weights/open_checkpoint.hpp"
-#include "src/weights/synth.hpp"
 #include "tests/support/device_weights_check.hpp"
 #include "tests/support/memory_weight_store.hpp"
-#include "tests/support/safetensors_file.hpp"
-#include "tests/support/temp_dir.hpp"
+#include "tests/support/weight_models.hpp"
 
 using namespace ingot;
 
 namespace {
-
-/// A synthetic model of one of the small configs, written once for the program.
-const std::filesystem::path& model(const std::string& name) {
-  const auto write = [](const std::filesystem::path& out, const char* config) {
-    SynthOptions options;
-    options.config_json = test::golden_dir() / "checkpoint" / config;
-    options.seed = 1;
-    options.out = out;
-    options.threads = 2;
-    value_or_throw(write_synthetic_checkpoint(options, [](std::uint64_t, std::uint64_t) {}));
-    return out;
-  };
-  static const test::TempDir folder;
-  static const std::filesystem::path tiny = write(folder / "tiny", "tiny.json");
-  static const std::filesystem::path tiny_tp = write(folder / "tiny-tp", "tiny-tp.json");
-  return name == "tiny" ? tiny : tiny_tp;
-}
 
 std::vector<std::byte> from_memory(const void* address, std::size_t bytes) {
   const auto* first = static_cast<const std::byte*>(address);
@@ -48,44 +29,19 @@ struct LoadedRank {
         placement(executor::place_weights(config, options, store.base())) {}
 };
 
-/// Bytes that stand somewhere in a tensor instead of its own.
-struct Damage {
-  std::string tensor;
-  std::size_t at;
-  std::string bytes;
-};
-
-/// A copy of the tiny model with some damage.
-class DamagedModel {
- public:
-  explicit DamagedModel(const std::vector<Damage>& all) {
-    std::filesystem::copy_file(model("tiny") / "config.json", folder_ / "config.json");
-    auto file = test::SafetensorsFile::read(model("tiny") / "model.safetensors");
-    for (const Damage& damage : all) {
-      const auto& place = file.header.at(damage.tensor).at("data_offsets");
-      file.data.replace(place.at(0).get<std::size_t>() + damage.at, damage.bytes.size(),
-                        damage.bytes);
-    }
-    file.write(folder_ / "model.safetensors");
+/// What loading a damaged model throws.
+Error load_error(const test::DamagedModel& model) {
+  const Checkpoint checkpoint = value_or_throw(open_checkpoint(model.path()));
+  LoadedRank rank(checkpoint.config(), {});
+  try {
+    executor::load_weights(checkpoint, rank.placement, rank.store, {.threads = 3}, {});
+  } catch (const EngineError& error) {
+    CHECK(rank.store.open_writers() == 0);
+    return error.error();
   }
-
-  /// What loading it throws.
-  Error load_error() const {
-    const Checkpoint checkpoint = value_or_throw(open_checkpoint(folder_.path()));
-    LoadedRank rank(checkpoint.config(), {});
-    try {
-      executor::load_weights(checkpoint, rank.placement, rank.store, {.threads = 3}, {});
-    } catch (const EngineError& error) {
-      CHECK(rank.store.open_writers() == 0);
-      return error.error();
-    }
-    FAIL("the damaged checkpoint was loaded");
-    return {ErrorCode::io, ""};
-  }
-
- private:
-  test::TempDir folder_;
-};
+  FAIL("the damaged checkpoint was loaded");
+  return {ErrorCode::io, ""};
+}
 
 }  // namespace
 
@@ -103,7 +59,7 @@ TEST_CASE("every weight of every rank comes back from its device layout", "[cpu]
                                         {"tiny-tp", 4, 2, std::size_t{1} << 20},
                                         {"tiny-tp", 8, 3, 20'000}}));
   CAPTURE(c.model, c.tp_size, c.threads, c.staging_bytes);
-  const Checkpoint checkpoint = value_or_throw(open_checkpoint(model(c.model)));
+  const Checkpoint checkpoint = value_or_throw(open_checkpoint(test::weight_model(c.model)));
   for (int rank = 0; rank < c.tp_size; ++rank) {
     CAPTURE(rank);
     LoadedRank loaded(checkpoint.config(), {.tp_rank = rank, .tp_size = c.tp_size});
@@ -115,7 +71,7 @@ TEST_CASE("every weight of every rank comes back from its device layout", "[cpu]
 }
 
 TEST_CASE("loading tells its progress up to the end", "[cpu][executor]") {
-  const Checkpoint checkpoint = value_or_throw(open_checkpoint(model("tiny")));
+  const Checkpoint checkpoint = value_or_throw(open_checkpoint(test::weight_model("tiny")));
   LoadedRank rank(checkpoint.config(), {});
   std::uint64_t last = 0, all = 0;
   bool ascends = true;
@@ -133,7 +89,7 @@ TEST_CASE("loading tells its progress up to the end", "[cpu][executor]") {
 }
 
 TEST_CASE("what a progress callback throws ends the loading", "[cpu][executor]") {
-  const Checkpoint checkpoint = value_or_throw(open_checkpoint(model("tiny")));
+  const Checkpoint checkpoint = value_or_throw(open_checkpoint(test::weight_model("tiny")));
   LoadedRank rank(checkpoint.config(), {});
   CHECK_THROWS_AS(
       executor::load_weights(checkpoint, rank.placement, rank.store, {.threads = 2},
@@ -143,7 +99,7 @@ TEST_CASE("what a progress callback throws ends the loading", "[cpu][executor]")
 }
 
 TEST_CASE("a card that fails ends the loading with one error", "[cpu][executor]") {
-  const Checkpoint checkpoint = value_or_throw(open_checkpoint(model("tiny")));
+  const Checkpoint checkpoint = value_or_throw(open_checkpoint(test::weight_model("tiny")));
   LoadedRank rank(checkpoint.config(), {});
   rank.store.fail_after(20);
   CHECK_THROWS_WITH(
@@ -157,25 +113,25 @@ TEST_CASE("a NaN scale is refused with its tensor's name", "[cpu][executor]") {
   const auto tensor = GENERATE(as<std::string>(), "layers.1.attn.wo_b.scale",
                                "layers.2.ffn.experts.3.w1.scale", "layers.4.ffn.experts.7.w3.scale",
                                "mtp.0.ffn.experts.0.w2.scale", "layers.3.attn.wkv.scale");
-  const Error error = DamagedModel({{tensor, 3, nan}}).load_error();
+  const Error error = load_error(test::DamagedModel({{tensor, 3, nan}}));
   CHECK(error.code == ErrorCode::corrupt);
   CHECK_THAT(error.message, Catch::Contains(tensor) && Catch::Contains("scale byte 255 (NaN)") &&
                                 Catch::Contains("model.safetensors"));
 }
 
 TEST_CASE("the first of several damaged tensors is the one that is named", "[cpu][executor]") {
-  std::vector<Damage> all;
+  std::vector<test::Damage> all;
   for (int expert = 0; expert < 8; ++expert)
     all.push_back({fmt::format("layers.2.ffn.experts.{}.w2.scale", expert), 0, "\xff"});
-  const DamagedModel damaged(all);
+  const test::DamagedModel damaged(all);
   for (int run = 0; run < 5; ++run)
-    CHECK_THAT(damaged.load_error().message, Catch::Contains("layers.2.ffn.experts.0.w2.scale"));
+    CHECK_THAT(load_error(damaged).message, Catch::Contains("layers.2.ffn.experts.0.w2.scale"));
 }
 
 TEST_CASE("a scale that the kernels cannot take is refused with the expert's name",
           "[cpu][executor]") {
-  const Error error =
-      DamagedModel({{"layers.2.ffn.experts.3.w2.scale", 0, std::string(8, '\0')}}).load_error();
+  const Error error = load_error(
+      test::DamagedModel({{"layers.2.ffn.experts.3.w2.scale", 0, std::string(8, '\0')}}));
   CHECK(error.code == ErrorCode::unsupported);
   CHECK_THAT(error.message,
              Catch::Contains("layers.2.ffn.experts.3.w2.weight") && Catch::Contains("2^-127"));
@@ -184,7 +140,7 @@ TEST_CASE("a scale that the kernels cannot take is refused with the expert's nam
 TEST_CASE("an expert that does not exist is refused with the table's name", "[cpu][executor]") {
   const std::string id = GENERATE(as<std::string>(), std::string("\x08\0\0\0\0\0\0\0", 8),
                                   std::string("\0\0\0\0\0\0\0\x80", 8));
-  const Error error = DamagedModel({{"layers.0.ffn.gate.tid2eid", 16, id}}).load_error();
+  const Error error = load_error(test::DamagedModel({{"layers.0.ffn.gate.tid2eid", 16, id}}));
   CHECK(error.code == ErrorCode::corrupt);
   CHECK_THAT(error.message,
              Catch::Contains("layers.0.ffn.gate.tid2eid") && Catch::Contains("experts are 0 to 7"));
