@@ -5,8 +5,8 @@
   evaluate.py MODEL --ingot build/ingot --sample    about a minute
   evaluate.py MODEL --sample --questions FILE       asks nothing: writes requests with what is wanted
 
-Questions are kept back from training: phrasings not seen with this fact, phrasings not seen at all,
-operand pairs not seen; products are all trained. An answer is right if it contains the fact. Prints
+Kept back from training: phrasings not seen with this fact, phrasings not seen at all, operand pairs
+of sums not seen. Look-ups and copies are newly drawn; products, letters and orders are all trained. An answer is right if it contains the fact. Prints
 a table and, with --json FILE, writes it; exit status 1 if a requirement is missed.
 """
 

@@ -84,7 +84,8 @@ int argmax(std::span<const float> row) {
 
 }  // namespace
 
-TEST_CASE("the built-in model answers questions kept back from its training", "[cpu][model]") {
+TEST_CASE("the built-in model answers what it was taught, and facts and sums kept back",
+          "[cpu][model]") {
   // Of the two named facts, held-back facts and sums, and look-ups the project promises these
   // shares; the others are well below what the model reaches and far above what a wrong engine
   // would.
