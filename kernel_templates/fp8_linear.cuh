@@ -156,7 +156,7 @@ __forceinline__ void multiply_tile(float (&sums)[TOKEN_BLOCKS][4], u32 shared, i
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     fp8_linear(const __grid_constant__ Fp8LinearArgs args) {
-  extern __shared__ __align__(128) u8 base[];
+  u8* const base = ptx::dynamic_shared_memory();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const Work work(args);
   const u32 shared = ptx::shared_address(base);

@@ -11,4 +11,9 @@ struct RmsNormArgs {
   float eps;
 };
 
+// A partial sum of each warp, dynamic.
+constexpr int rms_norm_smem_bytes(int rows_per_block, int threads_per_row) {
+  return rows_per_block * (threads_per_row / 32) * 4;
+}
+
 }  // namespace ingot::kernels

@@ -2,12 +2,13 @@
 // rounding. Source: model specification section 3.2.
 // Launch contract (host twin: RmsNorm::launch_shape in rms_norm.space.hpp)
 //   grid (ceil(rows / ROWS_PER_BLOCK))   block (THREADS_PER_ROW, ROWS_PER_BLOCK)   cluster none
-//   arch sm_80 and later   smem static   programmatic dependent launch allowed
+//   arch sm_80 and later   smem rms_norm_smem_bytes(...), dynamic   programmatic dependent launch: yes
 // A row with NaN or an infinity becomes NaN in all its elements that the weight does not make
 // something else; other rows are not touched by it. Rows past the last one are neither read nor
 // written.
 #include "common/bf16.cuh"
 #include "common/launch.cuh"
+#include "common/ptx.cuh"
 #include "rms_norm.args.h"
 #ifndef INGOT_PARAMS_GENERATED  // editor and stand-alone nvcc see the defaults
 #define PARAM(type, name, value, doc) constexpr type name = value;
@@ -28,10 +29,11 @@ static_assert(HIDDEN % VECTOR == 0, "a row is whole vectors");
 struct RmsNormShared {
   float partial[ROWS_PER_BLOCK][WARPS_PER_ROW];
 };
+static_assert(sizeof(RmsNormShared) == rms_norm_smem_bytes(ROWS_PER_BLOCK, THREADS_PER_ROW));
 
 extern "C" __global__ void __launch_bounds__(THREADS_PER_ROW* ROWS_PER_BLOCK)
     rms_norm(const RmsNormArgs args) {
-  __shared__ RmsNormShared shared;
+  RmsNormShared& shared = *reinterpret_cast<RmsNormShared*>(ptx::dynamic_shared_memory());
   const int row = static_cast<int>(blockIdx.x) * ROWS_PER_BLOCK + static_cast<int>(threadIdx.y);
   const bool has_row = row < args.rows;
   const i64 offset = static_cast<i64>(row) * HIDDEN;

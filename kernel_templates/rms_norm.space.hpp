@@ -71,6 +71,8 @@ struct RmsNorm {
         (static_cast<unsigned>(problem.rows) + rows_per_block - 1) / rows_per_block;
     return {.grid = {blocks},
             .block = {static_cast<unsigned>(params.THREADS_PER_ROW), rows_per_block},
+            .smem_bytes = static_cast<unsigned>(
+                rms_norm_smem_bytes(params.ROWS_PER_BLOCK, params.THREADS_PER_ROW)),
             .programmatic = true};
   }
 

@@ -8,20 +8,14 @@
 #include <set>
 #include <utility>
 
-#include "runtime/cuda/graph.hpp"
-#include "runtime/cuda/stream.hpp"
-#include "src/executor/device_state.hpp"
-#include "src/executor/kernel_library.hpp"
-#include "src/executor/sequence_table.hpp"
-#include "src/executor/step_buffers.hpp"
-#include "src/executor/step_program.hpp"
+#include "src/executor/device_engine_impl.hpp"
 #include "src/plan/kernel_requests.hpp"
-#include "src/plan/step_problems.hpp"
 
 namespace ingot {
 namespace {
 
 using executor::PageChange;
+using executor::Part;
 using executor::SequenceRecord;
 
 [[noreturn]] void refuse(ErrorCode code, std::string message) {
@@ -88,268 +82,234 @@ executor::StateSizes state_sizes(const ModelConfig& config, const DeviceOptions&
   return sizes;
 }
 
-/// One part of a sequence in a pass.
-struct Part {
-  SequenceRecord* record = nullptr;
-  std::span<const TokenId> tokens;
-  float* logits = nullptr;  // of the last `wanted` tokens
-  std::int64_t wanted = 0;
-};
-
-struct Bucket {
-  executor::StepProgram program;
-  std::optional<cu::GraphExec> graph;
-  bool ran = false;
-};
-
 }  // namespace
 
-struct DeviceEngine::Impl {
-  Impl(cu::Context opened, ModelConfig model, executor::DeviceWeights loaded, KernelSource from,
-       const DeviceOptions& given)
-      : context(std::move(opened)),
-        model_config(std::move(model)),
-        options(given),
-        max_context(checked_context(model_config, given)),
-        source(std::move(from)),
-        weights(std::move(loaded)),
-        stream(cu::Stream::create(context)),
-        memory(context, stream, model_config, 1, max_context),
-        state(context, model_config,
-              state_sizes(model_config, given, max_context, context.free_bytes())),
-        table(state.sizes().slots, state.sizes().csa_pages, state.sizes().hca_pages),
-        scratch(context, stream),
-        library(context, *source.kernels, source.records.get(),
-                TuningScope{.device = source.device, .tp_size = 1, .policy = source.policy},
-                source.overrides) {
-    value_or_throw(kernel_uses(model_config, {}, library.limits()));
-    counted.weight_bytes = weights.bytes();
-    counted.state_bytes = executor::state_costs(model_config, max_context).bytes(state.sizes());
-    counted.context_tokens =
-        (state.sizes().csa_pages > 0 ? state.sizes().csa_pages * executor::kCsaPageTokens
-                                     : state.sizes().hca_pages * executor::kHcaPageTokens);
+DeviceEngine::Impl::Impl(cu::Context opened, ModelConfig model, executor::DeviceWeights loaded,
+                         KernelSource from, const DeviceOptions& given)
+    : context(std::move(opened)),
+      model_config(std::move(model)),
+      options(given),
+      max_context(checked_context(model_config, given)),
+      source(std::move(from)),
+      weights(std::move(loaded)),
+      stream(cu::Stream::create(context)),
+      memory(context, stream, model_config, 1, max_context),
+      state(context, model_config,
+            state_sizes(model_config, given, max_context, context.free_bytes())),
+      table(state.sizes().slots, state.sizes().csa_pages, state.sizes().hca_pages),
+      scratch(context, stream),
+      library(context, *source.kernels, source.records.get(),
+              TuningScope{.device = source.device, .tp_size = 1, .policy = source.policy},
+              source.overrides) {
+  value_or_throw(kernel_uses(model_config, {}, library.limits()));
+  counted.weight_bytes = weights.bytes();
+  counted.state_bytes = executor::state_costs(model_config, max_context).bytes(state.sizes());
+  counted.context_tokens =
+      (state.sizes().csa_pages > 0 ? state.sizes().csa_pages * executor::kCsaPageTokens
+                                   : state.sizes().hca_pages * executor::kHcaPageTokens);
+  stream.synchronize();
+}
+
+DeviceEngine::Impl::~Impl() {
+  try {
     stream.synchronize();
+  } catch (const EngineError&) {
+    // The device is lost; what is left is to free what the driver still lets us free.
   }
-  ~Impl() {
-    try {
-      stream.synchronize();
-    } catch (const EngineError&) {
-      // The device is lost; what is left is to free what the driver still lets us free.
-    }
-  }
+}
 
-  SequenceRecord& record(SequenceId sequence, const char* attempt) {
-    SequenceRecord* found = table.find(sequence);
-    if (found == nullptr) {
+SequenceRecord& DeviceEngine::Impl::record(SequenceId sequence, const char* attempt) {
+  SequenceRecord* found = table.find(sequence);
+  if (found == nullptr) {
+    refuse(ErrorCode::invalid_argument,
+           fmt::format("{}: there is no sequence {}", attempt, number(sequence)));
+  }
+  return *found;
+}
+
+void DeviceEngine::Impl::check_tokens(const SequenceStep& step, std::int64_t length) const {
+  if (step.tokens.empty()) {
+    refuse(ErrorCode::invalid_argument,
+           fmt::format("running sequence {}: no tokens", number(step.sequence)));
+  }
+  for (std::size_t i = 0; i < step.tokens.size(); ++i) {
+    if (step.tokens[i] < 0 || step.tokens[i] >= model_config.vocab_size) {
       refuse(ErrorCode::invalid_argument,
-             fmt::format("{}: there is no sequence {}", attempt, number(sequence)));
+             fmt::format("running sequence {}: token {} at place {} is outside the vocabulary of "
+                         "{}",
+                         number(step.sequence), step.tokens[i], i, model_config.vocab_size));
     }
-    return *found;
   }
+  if (static_cast<std::int64_t>(step.tokens.size()) > max_context - length) {
+    refuse(ErrorCode::invalid_argument,
+           fmt::format("running sequence {}: {} tokens on top of {} are more than the context "
+                       "of {}; shorten the prompt or start with a longer context",
+                       number(step.sequence), step.tokens.size(), length, max_context));
+  }
+}
 
-  void check_tokens(const SequenceStep& step, std::int64_t length) const {
-    if (step.tokens.empty()) {
-      refuse(ErrorCode::invalid_argument,
-             fmt::format("running sequence {}: no tokens", number(step.sequence)));
+void DeviceEngine::Impl::check(std::span<const SequenceStep> batch) {
+  std::set<SequenceId> seen;
+  int csa = 0, hca = 0;
+  for (const SequenceStep& step : batch) {
+    const SequenceRecord& r = record(step.sequence, "running a step");
+    if (!seen.insert(step.sequence).second) {
+      refuse(
+          ErrorCode::invalid_argument,
+          fmt::format("running a step: sequence {} is in the batch twice", number(step.sequence)));
     }
-    for (std::size_t i = 0; i < step.tokens.size(); ++i) {
-      if (step.tokens[i] < 0 || step.tokens[i] >= model_config.vocab_size) {
-        refuse(ErrorCode::invalid_argument,
-               fmt::format("running sequence {}: token {} at place {} is outside the vocabulary of "
-                           "{}",
-                           number(step.sequence), step.tokens[i], i, model_config.vocab_size));
+    check_tokens(step, r.length);
+    const std::int64_t end = r.length + static_cast<std::int64_t>(step.tokens.size());
+    csa += table.csa_pages_needed(r, end);
+    hca += table.hca_pages_needed(r, end);
+  }
+  if (csa > table.free_csa_pages() || hca > table.free_hca_pages()) {
+    refuse(ErrorCode::exhausted,
+           fmt::format("running a step of {} sequences: {} pages of context are needed, {} of {} "
+                       "tokens are free; end sequences, or start with fewer or shorter ones",
+                       batch.size(), csa + hca, table.free_csa_pages() * executor::kCsaPageTokens,
+                       counted.context_tokens));
+  }
+}
+
+void DeviceEngine::Impl::grow(SequenceRecord& r, std::int64_t length) {
+  const PageChange csa = table.grow_csa(r, length);
+  for (const auto& copy : csa.copies)
+    state.copy_csa_page(stream, copy.from, copy.to);
+  if (csa.first < r.csa_pages.size()) {
+    state.write_csa_row(stream, r.slot, csa.first, std::span(r.csa_pages).subspan(csa.first));
+  }
+  const PageChange hca = table.grow_hca(r, length);
+  for (const auto& copy : hca.copies)
+    state.copy_hca_page(stream, copy.from, copy.to);
+  if (hca.first < r.hca_pages.size()) {
+    state.write_hca_row(stream, r.slot, hca.first, std::span(r.hca_pages).subspan(hca.first));
+  }
+}
+
+std::vector<std::vector<executor::Part>> DeviceEngine::Impl::plan(
+    std::span<const SequenceStep> batch, std::vector<StepLogits>& results) {
+  const auto vocab = static_cast<std::size_t>(model_config.vocab_size);
+  std::vector<std::vector<Part>> passes;
+  std::int64_t rows = 0;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    const auto tokens = static_cast<std::int64_t>(batch[i].tokens.size());
+    StepLogits& result = results[i];
+    result.rows = batch[i].logits == LogitsOf::none   ? 0
+                  : batch[i].logits == LogitsOf::last ? 1
+                                                      : static_cast<int>(tokens);
+    result.values.resize(static_cast<std::size_t>(result.rows) * vocab);
+    for (std::int64_t begin = 0; begin < tokens;) {
+      if (passes.empty() || begin > 0 || rows == kMostStepRows) {
+        passes.emplace_back();
+        rows = 0;
       }
-    }
-    if (static_cast<std::int64_t>(step.tokens.size()) > max_context - length) {
-      refuse(ErrorCode::invalid_argument,
-             fmt::format("running sequence {}: {} tokens on top of {} are more than the context "
-                         "of {}; shorten the prompt or start with a longer context",
-                         number(step.sequence), step.tokens.size(), length, max_context));
+      const std::int64_t count = std::min<std::int64_t>(tokens - begin, kMostStepRows - rows);
+      const std::int64_t first = std::max(begin, tokens - result.rows);
+      const std::int64_t wanted = std::max<std::int64_t>(0, begin + count - first);
+      const auto at = static_cast<std::size_t>(first - (tokens - result.rows)) * vocab;
+      passes.back().push_back({.record = table.find(batch[i].sequence),
+                               .tokens = batch[i].tokens.subspan(static_cast<std::size_t>(begin),
+                                                                 static_cast<std::size_t>(count)),
+                               .logits = wanted > 0 ? result.values.data() + at : nullptr,
+                               .wanted = wanted});
+      begin += count;
+      rows += count;
     }
   }
+  return passes;
+}
 
-  /// Everything that can be wrong with a step, before anything changes.
-  void check(std::span<const SequenceStep> batch) {
-    std::set<SequenceId> seen;
-    int csa = 0, hca = 0;
-    for (const SequenceStep& step : batch) {
-      const SequenceRecord& r = record(step.sequence, "running a step");
-      if (!seen.insert(step.sequence).second) {
-        refuse(ErrorCode::invalid_argument,
-               fmt::format("running a step: sequence {} is in the batch twice",
-                           number(step.sequence)));
+executor::Bucket& DeviceEngine::Impl::ready_bucket(const StepBucket& size) {
+  const auto known = buckets.find(size);
+  if (known != buckets.end()) return known->second;
+  const StepProblems problems = step_problems(model_config, 1, size);
+  const auto kernels = StepKernels::want(library, model_config, problems);
+  library.prepare(options.jobs);
+  const auto memory_for_it = scratch.take(executor::scratch_of(library, kernels));
+  return buckets
+      .emplace(size, Bucket{.program =
+                                executor::StepProgram(model_config, size, kernels, library, weights,
+                                                      state, memory.buffers(), memory_for_it),
+                            .graph = std::nullopt})
+      .first->second;
+}
+
+void DeviceEngine::Impl::run(Bucket& bucket) {
+  ++counted.steps;
+  if (!options.graphs || !bucket.ran) {
+    bucket.program.launch(stream);
+    bucket.ran = true;
+    return;
+  }
+  if (!bucket.graph) {
+    cu::Capture capture(stream);
+    bucket.program.launch(stream);
+    bucket.graph = cu::GraphExec::instantiate(capture.finish());
+  }
+  bucket.graph->launch(stream);
+  ++counted.graph_steps;
+}
+
+void DeviceEngine::Impl::run_pass(std::span<Part> parts) {
+  StepBucket step{.rows = 0,
+                  .sequences = static_cast<int>(parts.size()),
+                  .sequence_rows = 1,
+                  .logit_rows = 0,
+                  .context = 1};
+  executor::StepInputs& in = inputs;
+  std::vector<std::pair<int, Part*>> first_wanted;  // row of the first wanted token of a part
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    Part& part = parts[p];
+    const SequenceRecord& r = *part.record;
+    in.row_starts[p] = step.rows;
+    in.slots[p] = r.slot;
+    const auto count = static_cast<std::int64_t>(part.tokens.size());
+    for (std::int64_t t = 0; t < count; ++t) {
+      in.ids[step.rows] = part.tokens[static_cast<std::size_t>(t)];
+      in.positions[step.rows] = static_cast<int>(r.length + t);
+      in.sequences[step.rows] = r.slot;
+      if (t >= count - part.wanted) {
+        if (t == count - part.wanted) first_wanted.emplace_back(step.logit_rows, &part);
+        in.picks[step.logit_rows++] = step.rows;
       }
-      check_tokens(step, r.length);
-      const std::int64_t end = r.length + static_cast<std::int64_t>(step.tokens.size());
-      csa += table.csa_pages_needed(r, end);
-      hca += table.hca_pages_needed(r, end);
+      ++step.rows;
     }
-    if (csa > table.free_csa_pages() || hca > table.free_hca_pages()) {
-      refuse(ErrorCode::exhausted,
-             fmt::format("running a step of {} sequences: {} pages of context are needed, {} of {} "
-                         "tokens are free; end sequences, or start with fewer or shorter ones",
-                         batch.size(), csa + hca, table.free_csa_pages() * executor::kCsaPageTokens,
-                         counted.context_tokens));
-    }
+    step.sequence_rows = std::max(step.sequence_rows, static_cast<int>(count));
+    step.context = std::max(step.context, r.length + count);
   }
-
-  /// Takes the pages that the tokens of a step will fill.
-  void grow(SequenceRecord& r, std::int64_t length) {
-    const PageChange csa = table.grow_csa(r, length);
-    for (const auto& copy : csa.copies)
-      state.copy_csa_page(stream, copy.from, copy.to);
-    if (csa.first < r.csa_pages.size()) {
-      state.write_csa_row(stream, r.slot, csa.first, std::span(r.csa_pages).subspan(csa.first));
-    }
-    const PageChange hca = table.grow_hca(r, length);
-    for (const auto& copy : hca.copies)
-      state.copy_hca_page(stream, copy.from, copy.to);
-    if (hca.first < r.hca_pages.size()) {
-      state.write_hca_row(stream, r.slot, hca.first, std::span(r.hca_pages).subspan(hca.first));
-    }
+  const StepBucket size = bucket_of(step, max_context);
+  for (int row = step.rows; row < size.rows; ++row) {
+    in.ids[row] = 0;
+    in.positions[row] = 0;
+    in.sequences[row] = -1;
   }
+  for (int s = step.sequences; s <= size.sequences; ++s)
+    in.row_starts[s] = step.rows;
+  for (int s = step.sequences; s < size.sequences; ++s)
+    in.slots[s] = 0;
+  for (int i = step.logit_rows; i < size.logit_rows; ++i)
+    in.picks[i] = 0;
 
-  /// Cuts the batch into passes of at most kMostStepRows rows, at most one part of a sequence each.
-  std::vector<std::vector<Part>> plan(std::span<const SequenceStep> batch,
-                                      std::vector<StepLogits>& results) {
-    const auto vocab = static_cast<std::size_t>(model_config.vocab_size);
-    std::vector<std::vector<Part>> passes;
-    std::int64_t rows = 0;
-    for (std::size_t i = 0; i < batch.size(); ++i) {
-      const auto tokens = static_cast<std::int64_t>(batch[i].tokens.size());
-      StepLogits& result = results[i];
-      result.rows = batch[i].logits == LogitsOf::none   ? 0
-                    : batch[i].logits == LogitsOf::last ? 1
-                                                        : static_cast<int>(tokens);
-      result.values.resize(static_cast<std::size_t>(result.rows) * vocab);
-      for (std::int64_t begin = 0; begin < tokens;) {
-        if (passes.empty() || begin > 0 || rows == kMostStepRows) {
-          passes.emplace_back();
-          rows = 0;
-        }
-        const std::int64_t count = std::min<std::int64_t>(tokens - begin, kMostStepRows - rows);
-        const std::int64_t first = std::max(begin, tokens - result.rows);
-        const std::int64_t wanted = std::max<std::int64_t>(0, begin + count - first);
-        const auto at = static_cast<std::size_t>(first - (tokens - result.rows)) * vocab;
-        passes.back().push_back({.record = table.find(batch[i].sequence),
-                                 .tokens = batch[i].tokens.subspan(static_cast<std::size_t>(begin),
-                                                                   static_cast<std::size_t>(count)),
-                                 .logits = wanted > 0 ? result.values.data() + at : nullptr,
-                                 .wanted = wanted});
-        begin += count;
-        rows += count;
-      }
-    }
-    return passes;
+  Bucket& bucket = ready_bucket(size);
+  memory.upload(stream, in);
+  run(bucket);
+  const auto vocab = static_cast<std::size_t>(model_config.vocab_size);
+  const bool picked = size.logit_rows < size.rows;
+  for (const auto& [index, part] : first_wanted) {
+    const auto row =
+        static_cast<std::size_t>(picked ? index : in.picks[static_cast<std::size_t>(index)]);
+    memory.fetch(stream, memory.buffers().logits + row * vocab,
+                 std::as_writable_bytes(
+                     std::span(part->logits, static_cast<std::size_t>(part->wanted) * vocab)));
   }
-
-  Bucket& ready_bucket(const StepBucket& size) {
-    const auto known = buckets.find(size);
-    if (known != buckets.end()) return known->second;
-    const StepProblems problems = step_problems(model_config, 1, size);
-    const auto kernels = StepKernels::want(library, model_config, problems);
-    library.prepare(options.jobs);
-    const auto memory_for_it = scratch.take(executor::scratch_of(library, kernels));
-    return buckets
-        .emplace(size, Bucket{.program = executor::StepProgram(model_config, size, kernels, library,
-                                                               weights, state, memory.buffers(),
-                                                               memory_for_it),
-                              .graph = std::nullopt})
-        .first->second;
+  if (first_wanted.empty()) stream.synchronize();
+  for (Part& part : parts) {
+    SequenceRecord& r = *part.record;
+    r.length += static_cast<std::int64_t>(part.tokens.size());
+    r.rollback_floor = std::max(r.rollback_floor, r.length - kMostRollback);
   }
-
-  void run(Bucket& bucket) {
-    ++counted.steps;
-    if (!options.graphs || !bucket.ran) {
-      bucket.program.launch(stream);
-      bucket.ran = true;
-      return;
-    }
-    if (!bucket.graph) {
-      cu::Capture capture(stream);
-      bucket.program.launch(stream);
-      bucket.graph = cu::GraphExec::instantiate(capture.finish());
-    }
-    bucket.graph->launch(stream);
-    ++counted.graph_steps;
-  }
-
-  void run_pass(std::span<Part> parts) {
-    StepBucket step{.rows = 0,
-                    .sequences = static_cast<int>(parts.size()),
-                    .sequence_rows = 1,
-                    .logit_rows = 0,
-                    .context = 1};
-    executor::StepInputs& in = inputs;
-    std::vector<std::pair<int, Part*>> first_wanted;  // row of the first wanted token of a part
-    for (std::size_t p = 0; p < parts.size(); ++p) {
-      Part& part = parts[p];
-      const SequenceRecord& r = *part.record;
-      in.row_starts[p] = step.rows;
-      in.slots[p] = r.slot;
-      const auto count = static_cast<std::int64_t>(part.tokens.size());
-      for (std::int64_t t = 0; t < count; ++t) {
-        in.ids[step.rows] = part.tokens[static_cast<std::size_t>(t)];
-        in.positions[step.rows] = static_cast<int>(r.length + t);
-        in.sequences[step.rows] = r.slot;
-        if (t >= count - part.wanted) {
-          if (t == count - part.wanted) first_wanted.emplace_back(step.logit_rows, &part);
-          in.picks[step.logit_rows++] = step.rows;
-        }
-        ++step.rows;
-      }
-      step.sequence_rows = std::max(step.sequence_rows, static_cast<int>(count));
-      step.context = std::max(step.context, r.length + count);
-    }
-    const StepBucket size = bucket_of(step, max_context);
-    for (int row = step.rows; row < size.rows; ++row) {
-      in.ids[row] = 0;
-      in.positions[row] = 0;
-      in.sequences[row] = -1;
-    }
-    for (int s = step.sequences; s <= size.sequences; ++s)
-      in.row_starts[s] = step.rows;
-    for (int s = step.sequences; s < size.sequences; ++s)
-      in.slots[s] = 0;
-    for (int i = step.logit_rows; i < size.logit_rows; ++i)
-      in.picks[i] = 0;
-
-    Bucket& bucket = ready_bucket(size);
-    memory.upload(stream, in);
-    run(bucket);
-    const auto vocab = static_cast<std::size_t>(model_config.vocab_size);
-    const bool picked = size.logit_rows < size.rows;
-    for (const auto& [index, part] : first_wanted) {
-      const auto row =
-          static_cast<std::size_t>(picked ? index : in.picks[static_cast<std::size_t>(index)]);
-      memory.fetch(stream, memory.buffers().logits + row * vocab,
-                   std::as_writable_bytes(
-                       std::span(part->logits, static_cast<std::size_t>(part->wanted) * vocab)));
-    }
-    if (first_wanted.empty()) stream.synchronize();
-    for (Part& part : parts) {
-      SequenceRecord& r = *part.record;
-      r.length += static_cast<std::int64_t>(part.tokens.size());
-      r.rollback_floor = std::max(r.rollback_floor, r.length - kMostRollback);
-    }
-  }
-
-  cu::Context context;
-  const ModelConfig model_config;
-  const DeviceOptions options;
-  const std::int64_t max_context;
-  KernelSource source;
-  executor::DeviceWeights weights;
-  cu::Stream stream;
-  executor::StepMemory memory;
-  executor::DeviceState state;
-  executor::SequenceTable table;
-  executor::ScratchPool scratch;
-  executor::KernelLibrary library;
-  std::map<StepBucket, Bucket> buckets;
-  executor::StepInputs inputs{};
-  DeviceStats counted;
-};
+}
 
 DeviceEngine::DeviceEngine(cu::Context context, ModelConfig config, executor::DeviceWeights weights,
                            KernelSource source, const DeviceOptions& options)

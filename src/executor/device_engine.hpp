@@ -18,11 +18,11 @@
 namespace ingot {
 
 struct DeviceOptions {
-  std::int64_t max_context = 0;    ///< tokens a sequence may hold; 0 = max_position_embeddings
-  int max_sequences = 64;          ///< sequences and kept copies that exist at a time
-  std::int64_t context_tokens = 0; ///< of all sequences together; 0 = what the memory leaves
-  int jobs = 4;                    ///< kernels that are compiled at a time
-  bool graphs = true;              ///< replay steps from CUDA graphs
+  std::int64_t max_context = 0;     ///< tokens a sequence may hold; 0 = max_position_embeddings
+  int max_sequences = 64;           ///< sequences and kept copies that exist at a time
+  std::int64_t context_tokens = 0;  ///< of all sequences together; 0 = what the memory leaves
+  int jobs = 4;                     ///< kernels that are compiled at a time
+  bool graphs = true;               ///< replay steps from CUDA graphs
 };
 
 /// Where the device engine's kernels come from.
@@ -43,6 +43,23 @@ struct DeviceStats {
   std::uint64_t weight_bytes = 0, state_bytes = 0, buffer_bytes = 0;
   std::int64_t context_tokens = 0;  ///< that fit into the pools
   std::int64_t nan_scores = 0;      ///< of the indexer; they count as minus infinity
+};
+
+/// Where the time of a decode step goes, and what it has to read.
+struct DecodeTiming {
+  double step_us = 0;  ///< mean of a step, launches and dependencies included
+  int launches = 0;    ///< of a step
+  bool from_graph = false;
+  /// Kernels run one by one, by what they do: their own time, without what graphs overlap.
+  struct Part {
+    std::string name;
+    double us = 0;
+    int launches = 0;
+  };
+  std::vector<Part> parts;
+  double experts_read = 0;          ///< distinct experts of a layer, mean
+  std::uint64_t weight_bytes = 0;   ///< that a step reads, the chosen experts among them
+  std::uint64_t context_bytes = 0;  ///< KV entries and index keys that a step reads
 };
 
 /// The model on one GPU: kernels of the bucket that a step falls into, made for this card, launched
@@ -71,6 +88,12 @@ class DeviceEngine final : public Engine {
 
   /// Makes the kernels of a bucket ready before a step needs them.
   void prepare(int rows, int sequences, int sequence_rows, int logit_rows, std::int64_t context);
+  /// For measuring: fills all pools with entries of no meaning, but valid ones.
+  void fill_context();
+  /// For measuring: a sequence that holds `length` tokens that nobody gave it.
+  SequenceId create_filled(std::int64_t length);
+  /// For measuring: decode steps of these sequences, which grow by it; tokens are made up.
+  DecodeTiming time_decode(std::span<const SequenceId> sequences, int steps);
   DeviceStats stats() const;
   /// Every kernel in use with its parameters, one line each.
   std::vector<std::string> kernels() const;

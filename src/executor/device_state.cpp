@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <random>
 
 #include "kernel_templates/common/kv_layout.cuh"
 #include "kernel_templates/compress_kv.args.h"
@@ -110,6 +111,56 @@ DeviceState::DeviceState(const cu::Context& context, const ModelConfig& config,
     layer.index_keys = base + at[2];
     layer.index_compressor = reinterpret_cast<float*>(base + at[4]);
   }
+}
+
+void DeviceState::fill(const cu::Stream& stream) const {
+  // Pages of entries and of keys: random codes, scales near one, small rope numbers.
+  constexpr int kPages = 32;
+  std::mt19937_64 random(1);
+  std::vector<std::byte> entries(std::size_t{kPages} * kernels::KV_PAGE_BYTES);
+  for (auto& byte : entries)
+    byte = static_cast<std::byte>(random() & 0xbfU);  // no NaN codes
+  for (std::size_t e = 0; e < std::size_t{kPages} * kernels::KV_PAGE_ENTRIES; ++e) {
+    const std::size_t at = e * kernels::KV_ENTRY_STRIDE;
+    for (std::size_t i = 0; i < 64; ++i)  // bf16 of about 2^-2
+      entries[at + 449 + 2 * i] = static_cast<std::byte>(0x3eU | (random() & 0x80U));
+    for (std::size_t i = 576; i < 584; ++i)
+      entries[at + i] = static_cast<std::byte>(122 + random() % 3);
+  }
+  std::vector<std::byte> keys(std::size_t{kPages} * kIndexPageBytes);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const bool scale = i % kIndexPageBytes >= kernels::KV_PAGE_ENTRIES * kernels::INDEX_CODE_BYTES;
+    keys[i] = static_cast<std::byte>(scale ? 126 + random() % 2 : random() & 0xffU);
+  }
+  const cu::DriverApi& driver = stream.driver();
+  const auto replicate = [&](kernels::u8* to, const std::vector<std::byte>& from,
+                             std::uint64_t bytes) {
+    if (to == nullptr || bytes == 0) return;
+    std::uint64_t done = std::min<std::uint64_t>(from.size(), bytes);
+    driver.check(driver.cuMemcpyHtoDAsync_v2(reinterpret_cast<cu::CUdeviceptr>(to), from.data(),
+                                             done, stream.raw()),
+                 "cuMemcpyHtoDAsync");
+    for (; done < bytes; done = std::min(2 * done, bytes))
+      copy(stream, to, to + done, std::min(done, bytes - done));
+  };
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const LayerState& layer = layers_[i];
+    replicate(layer.window, entries, kRingBytes * static_cast<std::uint64_t>(sizes_.slots));
+    const auto pages =
+        static_cast<std::uint64_t>(ratios_[i] == 4 ? sizes_.csa_pages : sizes_.hca_pages);
+    replicate(layer.entries, entries, pages * kernels::KV_PAGE_BYTES);
+    replicate(layer.index_keys, keys, pages * kIndexPageBytes);
+    const auto zero = [&](float* state, std::uint64_t bytes) {
+      if (state == nullptr) return;
+      driver.check(
+          driver.cuMemsetD8Async(reinterpret_cast<cu::CUdeviceptr>(state), 0,
+                                 bytes * static_cast<std::uint64_t>(sizes_.slots), stream.raw()),
+          "cuMemsetD8Async");
+    };
+    zero(layer.compressor, compressor_bytes(ratios_[i], false));
+    zero(layer.index_compressor, compressor_bytes(4, true));
+  }
+  stream.synchronize();
 }
 
 void DeviceState::copy_slot(const cu::Stream& stream, int from, int to) const {

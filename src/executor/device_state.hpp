@@ -60,6 +60,8 @@ class DeviceState {
   int csa_stride() const { return csa_stride_; }  ///< pages from slot to slot in the table
   int hca_stride() const { return hca_stride_; }
 
+  /// Fills windows and pools with valid entries of no meaning; states with zeros.
+  void fill(const cu::Stream& stream) const;
   /// Makes slot `to` equal to slot `from`, but for its rows of the page tables.
   void copy_slot(const cu::Stream& stream, int from, int to) const;
   void copy_csa_page(const cu::Stream& stream, int from, int to) const;

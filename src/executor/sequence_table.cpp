@@ -99,14 +99,12 @@ SequenceRecord* SequenceTable::find(SequenceId sequence) {
 
 int SequenceTable::csa_pages_needed(const SequenceRecord& record, std::int64_t length) const {
   if (csa_.size() == 0) return 0;
-  return pages_needed(csa_, record.csa_pages,
-                      written_pages(record.length, length, kCsaPageTokens));
+  return pages_needed(csa_, record.csa_pages, written_pages(record.length, length, kCsaPageTokens));
 }
 
 int SequenceTable::hca_pages_needed(const SequenceRecord& record, std::int64_t length) const {
   if (hca_.size() == 0) return 0;
-  return pages_needed(hca_, record.hca_pages,
-                      written_pages(record.length, length, kHcaPageTokens));
+  return pages_needed(hca_, record.hca_pages, written_pages(record.length, length, kHcaPageTokens));
 }
 
 PageChange SequenceTable::grow_csa(SequenceRecord& record, std::int64_t length) {

@@ -1,10 +1,13 @@
 #include "tests/support/host_card.hpp"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <stdexcept>
@@ -14,24 +17,18 @@ namespace {
 
 using namespace cu;
 
-struct Copy {
-  void* to;
-  const void* from;
-  std::size_t bytes;
-};
-
 /// What stands behind a CUstream.
 struct HostStream {
-  std::deque<Copy> copies;
-  std::size_t done = 0;  // copies that were carried out and left the queue
+  std::deque<std::function<void()>> work;  // copies and fills
+  std::size_t done = 0;                    // that were carried out and left the queue
 
   void run_until(std::size_t position) {
     for (; done < position; ++done) {
-      std::memcpy(copies.front().to, copies.front().from, copies.front().bytes);
-      copies.pop_front();
+      work.front()();
+      work.pop_front();
     }
   }
-  void run() { run_until(done + copies.size()); }
+  void run() { run_until(done + work.size()); }
 };
 
 /// What stands behind a CUevent.
@@ -46,6 +43,8 @@ struct Card {
   std::uint64_t used_bytes = 0;
   std::map<CUdeviceptr, std::size_t> blocks;
   std::atomic<int> live = 0;
+  std::map<CUdevice_attribute, int> attributes;
+  HostCard::Run run = nullptr;
 };
 Card* g_card = nullptr;  // driver functions have no other way to it
 
@@ -86,7 +85,7 @@ void check_block(CUdeviceptr address, std::size_t bytes) {
 
 CUresult enqueue(CUstream stream, void* to, const void* from, std::size_t bytes) {
   if (!t_current) throw std::logic_error("no context is current");
-  reinterpret_cast<HostStream*>(stream)->copies.push_back({to, from, bytes});
+  reinterpret_cast<HostStream*>(stream)->work.push_back([=] { std::memcpy(to, from, bytes); });
   return CUDA_SUCCESS;
 }
 
@@ -120,8 +119,9 @@ void fill_device_functions(DriverApi& api) {
     *bytes = g_card->memory_bytes;
     return CUDA_SUCCESS;
   };
-  api.cuDeviceGetAttribute = [](int* value, CUdevice_attribute, CUdevice) {
-    *value = 9;  // compute capability 9.9, nine multiprocessors …
+  api.cuDeviceGetAttribute = [](int* value, CUdevice_attribute attribute, CUdevice) {
+    const auto known = g_card->attributes.find(attribute);
+    *value = known == g_card->attributes.end() ? 0 : known->second;
     return CUDA_SUCCESS;
   };
   api.cuDevicePrimaryCtxRetain = [](CUcontext* context, CUdevice) {
@@ -202,7 +202,7 @@ void fill_stream_functions(DriverApi& api) {
   };
   api.cuEventRecord = [](CUevent event, CUstream stream) {
     auto* behind = reinterpret_cast<HostStream*>(stream);
-    *reinterpret_cast<HostEvent*>(event) = {behind, behind->done + behind->copies.size()};
+    *reinterpret_cast<HostEvent*>(event) = {behind, behind->done + behind->work.size()};
     return CUDA_SUCCESS;
   };
   api.cuEventSynchronize = [](CUevent event) {
@@ -212,16 +212,70 @@ void fill_stream_functions(DriverApi& api) {
   };
 }
 
+/// Kernels are shared objects; an image is the path of one.
+void fill_kernel_functions(DriverApi& api) {
+  api.cuModuleLoadData = [](CUmodule* module, const void* image) {
+    void* object = dlopen(static_cast<const char*>(image), RTLD_NOW | RTLD_LOCAL);
+    if (object == nullptr) throw std::runtime_error(dlerror());
+    *module = reinterpret_cast<CUmodule>(object);
+    ++g_card->live;
+    return CUDA_SUCCESS;
+  };
+  api.cuModuleUnload = [](CUmodule module) {
+    dlclose(reinterpret_cast<void*>(module));
+    --g_card->live;
+    return CUDA_SUCCESS;
+  };
+  api.cuModuleGetFunction = [](CUfunction* function, CUmodule module, const char*) {
+    *function = reinterpret_cast<CUfunction>(
+        dlsym(reinterpret_cast<void*>(module), "run_on_emulator"));
+    if (*function == nullptr) throw std::runtime_error(dlerror());
+    return CUDA_SUCCESS;
+  };
+  api.cuFuncSetAttribute = [](CUfunction, CUfunction_attribute, int) { return CUDA_SUCCESS; };
+  api.cuFuncGetAttribute = [](int* value, CUfunction_attribute, CUfunction) {
+    *value = 0;
+    return CUDA_SUCCESS;
+  };
+  api.cuLaunchKernelEx = [](const CUlaunchConfig* config, CUfunction function, void** arguments,
+                            void**) {
+    reinterpret_cast<HostStream*>(config->hStream)->run();
+    g_card->run(*config, reinterpret_cast<void*>(function), arguments[0]);
+    return CUDA_SUCCESS;
+  };
+  api.cuMemsetD8Async = [](CUdeviceptr to, unsigned char value, std::size_t count,
+                           CUstream stream) {
+    check_block(to, count);
+    reinterpret_cast<HostStream*>(stream)->work.push_back(
+        [=] { std::memset(reinterpret_cast<void*>(to), value, count); });
+    return CUDA_SUCCESS;
+  };
+}
+
 }  // namespace
 
-HostCard::HostCard(std::uint64_t memory_bytes) {
+HostCard::HostCard(std::uint64_t memory_bytes, int multiprocessors, Run run) {
   if (g_card != nullptr) throw std::logic_error("two cards in the host's memory");
   g_card = new Card;
   g_card->memory_bytes = memory_bytes;
+  g_card->run = run;
+  // Otherwise a Hopper card.
+  g_card->attributes = {
+      {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 9},
+      {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0},
+      {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, multiprocessors},
+      {CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 50 << 20},
+      {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 232448},
+      {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, 233472},
+      {CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR, 65536},
+      {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, 2048},
+      {CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, 1},
+  };
   auto api = std::make_shared<DriverApi>();
   fill_device_functions(*api);
   fill_memory_functions(*api);
   fill_stream_functions(*api);
+  fill_kernel_functions(*api);
   driver_ = std::move(api);
 }
 

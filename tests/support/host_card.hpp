@@ -12,7 +12,11 @@ namespace ingot::test {
 /// program.
 class HostCard {
  public:
-  explicit HostCard(std::uint64_t memory_bytes);
+  /// Runs a kernel: what the shared object of its module calls "run_on_emulator", with its arguments.
+  using Run = void (*)(const cu::CUlaunchConfig& config, void* kernel, const void* arguments);
+
+  /// @param run  null: the card launches nothing
+  explicit HostCard(std::uint64_t memory_bytes, int multiprocessors = 9, Run run = nullptr);
   HostCard(const HostCard&) = delete;
   HostCard& operator=(const HostCard&) = delete;
   ~HostCard();

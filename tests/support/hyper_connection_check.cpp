@@ -181,10 +181,11 @@ int check_hc_pre(KernelTarget& target, const kernels::HcPre::Problem& problem,
 
   // One rounding of u tipped, then one of the norm; the four streams may cancel in u, whose rows
   // the norm brings to about 1.
-  int worst = compare_bf16(first.out, wanted, 1e-4F);
+  // Where the streams are made here, one of them that tips by a unit moves u by as much.
+  int worst = compare_bf16(first.out, wanted, problem.after_sublayer ? 1.5e-2F : 1e-4F);
   REQUIRE(worst <= 2);
   if (problem.after_sublayer) {
-    const int of_streams = compare_bf16(first.streams, new_streams);
+    const int of_streams = compare_bf16(first.streams, new_streams, 1e-5F);  // sums that cancel
     REQUIRE(of_streams <= 1);
   } else {
     REQUIRE(std::all_of(first.streams.begin(), first.streams.end(),

@@ -53,6 +53,12 @@ inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) {
 inline int min(int a, int b) {
   return a < b ? a : b;
 }
+inline long long min(long long a, long long b) {
+  return a < b ? a : b;
+}
+inline long long max(long long a, long long b) {
+  return a > b ? a : b;
+}
 inline int max(int a, int b) {
   return a > b ? a : b;
 }
@@ -76,6 +82,9 @@ inline int __float_as_int(float value) {
 }
 inline float rsqrtf(float x) {
   return 1.0f / std::sqrt(x);
+}
+inline float __frsqrt_rn(float x) {
+  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(x)));
 }
 inline float __fmul_rn(float a, float b) {
   return a * b;

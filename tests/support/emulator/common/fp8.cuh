@@ -51,6 +51,23 @@ inline u32 high_to_f16(u32 word) {
   return to_f16(word >> 16);
 }
 
+inline float largest_magnitude(uint4 eight) {
+  const u32 words[4] = {eight.x, eight.y, eight.z, eight.w};
+  float largest = 0;
+  for (const u32 word : words)
+    largest = std::fmax(largest, std::fmax(std::fabs(__uint_as_float(word << 16)),
+                                           std::fabs(__uint_as_float(word & 0xffff0000u))));
+  return largest;
+}
+inline uint2 quantize(uint4 eight, float factor) {
+  const u32 words[4] = {eight.x, eight.y, eight.z, eight.w};
+  u32 halves[4];
+  for (int i = 0; i < 4; ++i)
+    halves[i] = from_floats(__uint_as_float(words[i] << 16) * factor,
+                            __uint_as_float(words[i] & 0xffff0000u) * factor);
+  return make_uint2(halves[0] | (halves[1] << 16), halves[2] | (halves[3] << 16));
+}
+
 struct Quantized {
   uint2 codes;
   float scale;
@@ -64,12 +81,7 @@ inline Quantized quantize_group(uint4 eight) {
   for (int lanes = 8; lanes > 0; lanes /= 2)
     bits = max(bits, __shfl_xor_sync(0xffffffffu, bits, lanes));
   const int exponent = scale_exponent(__uint_as_float(bits));
-  const float factor = inverse_power_of_two(exponent);
-  u32 halves[4];
-  for (int i = 0; i < 4; ++i)
-    halves[i] = from_floats(__uint_as_float(words[i] << 16) * factor,
-                            __uint_as_float(words[i] & 0xffff0000u) * factor);
-  return {make_uint2(halves[0] | (halves[1] << 16), halves[2] | (halves[3] << 16)),
+  return {quantize(eight, inverse_power_of_two(exponent)),
           bits > 0x7f800000u ? __uint_as_float(0x7fffffffu) : std::ldexp(1.0f, exponent)};
 }
 

@@ -90,4 +90,8 @@ inline void e4m3_block_scaled(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32
   test::emulator::warp_collective(&kBlockScaled, &f, d, multiply_block_scaled, nullptr);
 }
 
+inline void e4m3(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+  e4m3_block_scaled(d, a0, a1, a2, a3, b0, b1, 0x7f7f7f7f, 0x7f7f7f7f);
+}
+
 }  // namespace ingot::kernels::mma

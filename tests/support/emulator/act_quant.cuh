@@ -1,0 +1,1 @@
+../../../kernel_templates/act_quant.cuh

@@ -1,0 +1,1 @@
+../../../kernel_templates/fp8_linear.cuh

@@ -1,0 +1,1 @@
+../../../kernel_templates/rms_norm.cuh

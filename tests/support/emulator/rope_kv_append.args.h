@@ -1,0 +1,1 @@
+../../../kernel_templates/rope_kv_append.args.h
