@@ -109,18 +109,54 @@ std::size_t ChatSession::prepare(std::span<const TokenId> prompt) {
   return best.resume;
 }
 
+void ChatSession::set_system(std::string text) {
+  options_.system = std::move(text);
+  const bool has_system = !messages_.empty() && messages_.front().role == Role::system;
+  if (has_system) {
+    messages_.front().content = options_.system;
+    // Without a text it may still carry the tools.
+    if (options_.system.empty() && messages_.front().tools.empty() &&
+        messages_.front().response_format.empty()) {
+      messages_.erase(messages_.begin());
+    }
+  } else if (!options_.system.empty()) {
+    ChatMessage system;
+    system.role = Role::system;
+    system.content = options_.system;
+    messages_.insert(messages_.begin(), std::move(system));
+  }
+}
+
+std::int64_t ChatSession::held_tokens() const {
+  return live_ ? engine_.length(live_->sequence) : 0;
+}
+
 Result<TurnStats> ChatSession::ask(std::string text, const OnDelta& on_delta,
-                                   const ShouldStop& should_stop) {
+                                   const ShouldStop& should_stop, const OnPrefill& on_prefill) {
   ChatMessage question;
   question.role = Role::user;
   question.content = std::move(text);
   messages_.push_back(std::move(question));
-  auto stats = answer(on_delta, should_stop);
+  auto stats = answer(on_delta, should_stop, on_prefill);
   if (!stats || awaits_answer()) messages_.pop_back();
   return stats;
 }
 
-Result<TurnStats> ChatSession::answer(const OnDelta& on_delta, const ShouldStop& should_stop) {
+Result<TurnStats> ChatSession::retry(const OnDelta& on_delta, const ShouldStop& should_stop,
+                                     const OnPrefill& on_prefill) {
+  if (messages_.empty() || messages_.back().role != Role::assistant) {
+    return fail(ErrorCode::invalid_argument, "there is no answer to try again");
+  }
+  ChatMessage before = std::move(messages_.back());
+  messages_.pop_back();
+  ++options_.sampling.seed;
+  auto stats = answer(on_delta, should_stop, on_prefill);
+  if (!stats || awaits_answer()) messages_.push_back(std::move(before));
+  return stats;
+}
+
+Result<TurnStats> ChatSession::answer(const OnDelta& on_delta, const ShouldStop& should_stop,
+                                      const OnPrefill& on_prefill) {
   const auto start = Clock::now();
   if (auto answerable = check_answerable(messages_); !answerable) {
     return Unexpected(answerable.error());
@@ -173,6 +209,9 @@ Result<TurnStats> ChatSession::answer(const OnDelta& on_delta, const ShouldStop&
     more = scheduler_.step();
     if (stats.first_token_s == 0 && scheduler_.totals().generated_tokens > before) {
       stats.first_token_s = seconds_since(start);
+    }
+    if (more && on_prefill && stats.first_token_s == 0) {
+      on_prefill(engine_.length(live_->sequence), static_cast<std::int64_t>(fed.size()));
     }
   }
   // Of a prompt that was cut short a part was fed.

@@ -50,6 +50,8 @@ class ChatSession {
 
   using OnDelta = std::function<void(const OutputDelta&)>;
   using ShouldStop = std::function<bool()>;
+  /// Hears between the steps of a prompt how many of its tokens are in place.
+  using OnPrefill = std::function<void(std::int64_t done, std::int64_t all)>;
 
   /// Begins with these messages instead.
   /// Error: what render_chat reports (roles out of order).
@@ -63,16 +65,32 @@ class ChatSession {
   /// Errors: invalid_argument (the prompt does not fit the context), corrupt (NaN logits). The
   /// conversation is then what it was before.
   [[nodiscard]] Result<TurnStats> ask(std::string text, const OnDelta& on_delta,
-                                      const ShouldStop& should_stop);
+                                      const ShouldStop& should_stop,
+                                      const OnPrefill& on_prefill = {});
   /// Answers the conversation as it stands. Errors as ask().
-  [[nodiscard]] Result<TurnStats> answer(const OnDelta& on_delta, const ShouldStop& should_stop);
+  [[nodiscard]] Result<TurnStats> answer(const OnDelta& on_delta, const ShouldStop& should_stop,
+                                         const OnPrefill& on_prefill = {});
+  /// Answers what the last answer answered once more, in its place; the seed moves on by one. Where
+  /// nothing comes of it, the old answer stays. Errors: as ask(), and invalid_argument where there
+  /// is no answer.
+  [[nodiscard]] Result<TurnStats> retry(const OnDelta& on_delta, const ShouldStop& should_stop,
+                                        const OnPrefill& on_prefill = {});
 
   /// Takes back the last user's message and everything after it. False if there is none.
   bool undo();
   /// Begins anew, with the system message of the options.
   void reset();
 
+  /// The system message of this conversation, from the next turn on; empty removes it.
+  void set_system(std::string text);
+  /// How the next turns are encoded and sampled.
+  void set_encoding(const ChatEncodingOptions& encoding) { options_.encoding = encoding; }
+  void set_sampling(SamplingParams sampling) { options_.sampling = std::move(sampling); }
+
+  const ChatSessionOptions& options() const { return options_; }
   const std::vector<ChatMessage>& messages() const { return messages_; }
+  /// Tokens that the engine holds of this conversation.
+  std::int64_t held_tokens() const;
 
  private:
   /// A sequence and what it stands for: the tokens that it holds, and perhaps one more, the newest

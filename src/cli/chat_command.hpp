@@ -15,6 +15,8 @@ struct ChatOptions {
   std::optional<std::string> prompt;   ///< --prompt: one question, one answer
   std::filesystem::path conversation;  ///< --conversation: messages to begin with
   bool stats = false;                  ///< a line of figures after each answer, on standard error
+  bool plain = false;  ///< a terminal is treated as a pipe: no prompt, no thinking, no colour
+  bool private_mode = false;  ///< nothing of what is entered or answered is written to the disk
 };
 
 /// `ingot chat`: a conversation on the terminal, or one prompt a line from a pipe.

@@ -80,6 +80,10 @@ CLI::App* add_chat(CLI::App& app, Parsed& parsed) {
       ->type_name("FILE.json");
   chat->add_flag("--stats", parsed.chat.stats,
                  "after each answer: tokens prefilled, reused and generated, and how fast");
+  chat->add_flag("--plain", parsed.chat.plain,
+                 "treat a terminal as a pipe: no prompt, no editing, no thinking, no colour");
+  chat->add_flag("--private", parsed.chat.private_mode,
+                 "write nothing of what is entered or answered to the disk");
   add_settings(*chat, parsed.chat_settings, kRunGroups);
   chat->footer(
       "Examples:\n"
@@ -271,6 +275,12 @@ Environment read_environment() {
   } else if (const std::string home = variable("HOME"); !home.empty()) {
     environment.cache_home = std::filesystem::path(home) / ".cache";
     environment.cache_home_from = "HOME";
+  }
+  if (const std::string xdg = variable("XDG_STATE_HOME"); xdg.starts_with('/')) {
+    environment.state_home = xdg;
+  } else if (const std::filesystem::path home = variable("HOME"); !home.empty()) {
+    std::error_code error;
+    if (std::filesystem::is_directory(home, error)) environment.state_home = home / ".local/state";
   }
   environment.library_dirs = library_directories(variable);
   environment.editor = variable("VISUAL");

@@ -1,4 +1,4 @@
-#include "src/cli/terminal_text.hpp"
+#include "src/text/terminal_text.hpp"
 
 namespace ingot {
 namespace {

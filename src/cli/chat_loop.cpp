@@ -1,0 +1,238 @@
+#include "src/cli/chat_loop.hpp"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <random>
+#include <utility>
+
+#include "runtime/base/log.hpp"
+#include "src/chat/answer_view.hpp"
+#include "src/cli/edit_file.hpp"
+#include "src/cli/standard_output.hpp"
+#include "src/text/terminal_text.hpp"
+
+namespace ingot {
+namespace {
+
+constexpr std::string_view kPrompt = ">>> ";
+constexpr std::string_view kContinuation = "... ";
+
+ChatSessionOptions session_options(const Settings& settings, const LoadedModel& model) {
+  ChatSessionOptions out;
+  out.encoding.thinking = thinking_from_name(settings.thinking);
+  out.encoding.efforts = model.efforts;
+  out.encoding.keep_thinking = settings.keep_thinking;
+  out.sampling = sampling_params(settings, std::random_device{}());
+  out.scheduler = scheduler_options(settings);
+  out.system = settings.system;
+  return out;
+}
+
+/// Bytes that are not UTF-8 become U+FFFD, so that the conversation is text from now on.
+std::string as_text(std::string_view bytes) {
+  Utf8Stream characters;
+  std::string text = characters.push(bytes);
+  return text + characters.finish();
+}
+
+}  // namespace
+
+ChatLoop::ChatLoop(const ChatOptions& options, LoadedModel& model)
+    : options_(options),
+      model_(model),
+      terminal_out_(!options.plain && ::isatty(STDOUT_FILENO) == 1),
+      interactive_(terminal_out_ && !options.prompt && ::isatty(STDIN_FILENO) == 1),
+      colour_(terminal_out_ && !options.environment.no_color && !options.environment.dumb_terminal),
+      interrupt_(interactive_ ? Listening::to_a_terminal : Listening::to_programs),
+      settings_(options.settings),
+      session_(*model.engine, *model.tokenizer, session_options(options.settings, model)) {}
+
+ChatLoop::~ChatLoop() = default;
+
+void ChatLoop::load(std::vector<ChatMessage> messages) {
+  value_or_throw(session_.load(std::move(messages)));
+}
+
+void ChatLoop::say(std::string_view line) const {
+  if (interactive_) write_out(fmt::format("{}\n", for_terminal(line)));
+}
+
+void ChatLoop::complain(const Error& error) {
+  log::error("{}", for_terminal(error.message));
+}
+
+void ChatLoop::open_history() {
+  const auto& home = options_.environment.state_home;
+  if (!interactive_ || home.empty()) return;
+  auto opened = history_.open(home / "ingot" / "chat_history", options_.private_mode);
+  if (!opened) log::warn("{}", opened.error().message);
+  if (history_.damaged_lines() > 0) {
+    log::warn("the input history {} has {} damaged lines, which are left out",
+              (home / "ingot" / "chat_history").string(), history_.damaged_lines());
+  }
+}
+
+std::string ChatLoop::edit_text(const std::string& text) {
+  auto edited = edit_in_program(options_.environment.editor, text);
+  if (edited) return as_text(*edited);
+  complain(edited.error());
+  return text;
+}
+
+LineInput::Read ChatLoop::next_line() {
+  if (interactive_) write_out(joiner_.empty() ? kPrompt : kContinuation);
+  auto line = value_or_throw(reader_->next());
+  if (!line) {
+    if (reader_->interrupted()) {
+      const bool key = interactive_ && interrupt_.requested() == SIGINT;
+      if (interrupt_.requested() == 0) {
+        interrupt_.take_resize();
+        return next_line();
+      }
+      if (!key) return {Kind::woken};
+      write_out("\n");
+      const bool empty = joiner_.empty();
+      joiner_ = {};
+      interrupt_.reset();
+      return empty ? LineInput::Read{Kind::interrupted} : next_line();
+    }
+    auto rest = joiner_.finish();
+    if (rest) return {Kind::message, std::move(*rest)};
+    if (interactive_) write_out("\n");
+    return {Kind::end_of_input};
+  }
+  if (line->too_long) {
+    log::error("line {} is longer than {} MiB and was not read", line->number, kMaxLineBytes >> 20);
+    status_ = 2;
+    return {Kind::message};
+  }
+  auto message = joiner_.push(std::move(line->text));
+  return message ? LineInput::Read{Kind::message, std::move(*message)} : next_line();
+}
+
+LineInput::Read ChatLoop::next_message() {
+  return input_ ? input_->read(kPrompt, kContinuation) : next_line();
+}
+
+std::optional<int> ChatLoop::after_signal() {
+  const int signal = interrupt_.requested();
+  if (signal == 0) return std::nullopt;
+  if (!interactive_ || signal != SIGINT) return interrupted_status(signal);
+  interrupt_.reset();
+  return std::nullopt;
+}
+
+void ChatLoop::handle(const TypedMessage& message) {
+  if (is_blank(message.text) && message.text.find('\n') == std::string::npos) return;
+  if (const auto command = as_command(message)) {
+    if (auto ran = run_chat_command(*command, *this); !ran) complain(ran.error());
+    return;
+  }
+  answer(Turn::question, as_text(message.text));
+}
+
+int ChatLoop::read_messages() {
+  bool leaving = false;  // Ctrl-C at an empty prompt: once more leaves
+  while (!leave_) {
+    LineInput::Read read = next_message();
+    switch (read.kind) {
+      case Kind::message:
+        leaving = false;
+        if (auto kept = history_.add(read.typed); !kept) log::warn("{}", kept.error().message);
+        handle(read.message);
+        break;
+      case Kind::interrupted:
+        if (leaving) return interrupted_status(SIGINT);
+        say("Once more to leave, or /quit.");
+        leaving = true;
+        break;
+      case Kind::end_of_input:
+      case Kind::gone:
+        return status_;
+      case Kind::woken:
+        break;
+    }
+    if (const auto status = after_signal()) return *status;
+  }
+  return status_;
+}
+
+int ChatLoop::run() {
+  if (options_.prompt) {
+    answer(Turn::question, as_text(*options_.prompt));
+    return after_signal().value_or(status_);
+  }
+  open_history();
+  if (interactive_ && !options_.environment.dumb_terminal) {
+    LineInput::Hooks hooks;
+    hooks.write = write_out;
+    hooks.complete = [this](std::string_view before) { return complete(before); };
+    hooks.edit_elsewhere = [this](std::string text) { return edit_text(text); };
+    hooks.go_on_after_wake = [this] {
+      interrupt_.take_resize();
+      return interrupt_.requested() == 0;
+    };
+    input_ =
+        std::make_unique<LineInput>(STDIN_FILENO, interrupt_.wake_fd(), history_, std::move(hooks));
+  } else {
+    reader_ = std::make_unique<LineReader>(STDIN_FILENO, "standard input", kMaxLineBytes,
+                                           interrupt_.wake_fd());
+  }
+  if (session_.awaits_answer()) {
+    answer(Turn::as_it_stands);
+    if (const auto status = after_signal()) return *status;
+  }
+  say("/help lists the commands.");
+  return read_messages();
+}
+
+void ChatLoop::print_stats(const TurnStats& stats) const {
+  const double decode_s = stats.total_s - stats.first_token_s;
+  const auto generated = stats.thinking_tokens + stats.answer_tokens;
+  log::info(
+      "prompt {} tokens ({} reused, {} prefilled), thinking {}, answer {}, {}; first token {:.3f} "
+      "s, "
+      "{:.1f} tokens/s",
+      stats.prompt_tokens, stats.reused_tokens, stats.prefilled_tokens(), stats.thinking_tokens,
+      stats.answer_tokens, finish_reason_name(stats.finish_reason), stats.first_token_s,
+      generated > 1 && decode_s > 0 ? static_cast<double>(generated - 1) / decode_s : 0.0);
+}
+
+void ChatLoop::answer(Turn turn, std::string question) {
+  AnswerView view({terminal_out_, colour_}, write_out);
+  const auto on_delta = [&](const OutputDelta& delta) { view.show(delta); };
+  const auto should_stop = [&] {
+    if (interrupt_.requested() != 0) return true;
+    interrupt_.take_resize();
+    if (input_) input_->poll_keys([](const KeyEvent&) { return false; });
+    return interrupt_.requested() != 0;
+  };
+  const auto stats = [&] {
+    switch (turn) {
+      case Turn::question:
+        return session_.ask(std::move(question), on_delta, should_stop);
+      case Turn::as_it_stands:
+        return session_.answer(on_delta, should_stop);
+      case Turn::again:
+        return session_.retry(on_delta, should_stop);
+    }
+    return session_.answer(on_delta, should_stop);
+  }();
+  if (!stats) {
+    complain(stats.error());
+    status_ = exit_status(stats.error().code);
+    return;
+  }
+  view.end();
+  ++turns_;
+  totals_.prompt_tokens += stats->prompt_tokens;
+  totals_.reused_tokens += stats->reused_tokens;
+  totals_.thinking_tokens += stats->thinking_tokens;
+  totals_.answer_tokens += stats->answer_tokens;
+  totals_.total_s += stats->total_s;
+  if (options_.stats) print_stats(*stats);
+}
+
+}  // namespace ingot

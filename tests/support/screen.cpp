@@ -1,0 +1,168 @@
+#include "tests/support/screen.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <stdexcept>
+
+#include "src/chat/text_width.hpp"
+#include "src/text/utf8.hpp"
+
+namespace ingot::test {
+namespace {
+
+std::string joined(const std::vector<std::string>& cells) {
+  std::string line;
+  for (const std::string& cell : cells)
+    line += cell;
+  line.erase(line.find_last_not_of(' ') + 1);
+  return line;
+}
+
+}  // namespace
+
+Screen::Screen(int columns, int rows) : columns_(columns), rows_(rows) {
+  grid_.assign(static_cast<std::size_t>(rows), Row(static_cast<std::size_t>(columns), " "));
+}
+
+void Screen::resize(int columns, int rows) {
+  while (static_cast<int>(grid_.size()) > rows) {
+    if (row_ + 1 < static_cast<int>(grid_.size())) {
+      grid_.pop_back();
+    } else {
+      gone_.push_back(grid_.front());
+      grid_.erase(grid_.begin());
+      --row_;
+    }
+  }
+  columns_ = columns;
+  rows_ = rows;
+  grid_.resize(static_cast<std::size_t>(rows));
+  for (Row& row : grid_)
+    row.resize(static_cast<std::size_t>(columns), " ");
+  column_ = std::min(column_, columns - 1);
+  wrap_pending_ = false;
+}
+
+void Screen::line_feed() {
+  wrap_pending_ = false;
+  if (++row_ < rows_) return;
+  row_ = rows_ - 1;
+  gone_.push_back(grid_.front());
+  grid_.erase(grid_.begin());
+  grid_.push_back(Row(static_cast<std::size_t>(columns_), " "));
+}
+
+void Screen::put(std::string_view grapheme) {
+  const int width = grapheme_width(grapheme);
+  if (wrap_pending_ || column_ + width > columns_) {
+    column_ = 0;
+    line_feed();
+  }
+  Row& row = grid_[static_cast<std::size_t>(row_)];
+  row[static_cast<std::size_t>(column_)] = grapheme;
+  if (width == 2) row[static_cast<std::size_t>(column_) + 1].clear();
+  column_ += width;
+  if (column_ >= columns_) {
+    column_ = columns_ - 1;
+    wrap_pending_ = true;
+  }
+}
+
+void Screen::control(std::string_view parameters, char final) {
+  const int number = std::max(1, std::atoi(std::string(parameters).c_str()));
+  Row& row = grid_[static_cast<std::size_t>(row_)];
+  switch (final) {
+    case 'm':
+      return;
+    case 'h':
+    case 'l':
+      if (parameters != "?2004") break;
+      bracketed_paste_ = final == 'h';
+      return;
+    case 'A':
+      row_ = std::max(0, row_ - number);
+      wrap_pending_ = false;
+      return;
+    case 'C':
+      column_ = std::min(columns_ - 1, column_ + number);
+      wrap_pending_ = false;
+      return;
+    case 'H':
+      row_ = column_ = 0;
+      wrap_pending_ = false;
+      return;
+    case 'K':
+      std::fill(row.begin() + column_, row.end(), " ");
+      return;
+    case 'J':
+      if (parameters == "2") {
+        for (Row& each : grid_)
+          std::fill(each.begin(), each.end(), " ");
+        return;
+      }
+      std::fill(row.begin() + column_, row.end(), " ");
+      for (std::size_t i = static_cast<std::size_t>(row_) + 1; i < grid_.size(); ++i)
+        std::fill(grid_[i].begin(), grid_[i].end(), " ");
+      return;
+    default:
+      break;
+  }
+  throw std::runtime_error("the screen does not know CSI " + std::string(parameters) + final);
+}
+
+void Screen::feed(std::string_view bytes) {
+  held_ += bytes;
+  std::size_t at = 0;
+  while (at < held_.size()) {
+    const char c = held_[at];
+    if (c == '\x1b') {
+      if (held_.size() - at < 2) break;
+      if (held_[at + 1] != '[') throw std::runtime_error("an escape that is no CSI");
+      std::size_t end = at + 2;
+      while (end < held_.size() && (held_[end] < 0x40 || held_[end] > 0x7E))
+        ++end;
+      if (end == held_.size()) break;
+      control(std::string_view(held_).substr(at + 2, end - at - 2), held_[end]);
+      at = end + 1;
+    } else if (c == '\r') {
+      column_ = 0;
+      wrap_pending_ = false;
+      ++at;
+    } else if (c == '\n') {
+      line_feed();
+      ++at;
+    } else if (c == '\t') {
+      const int stop = std::min(columns_ - 1, (column_ / 8 + 1) * 8);
+      column_ = stop;
+      ++at;
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
+      throw std::runtime_error("a control character on the screen");
+    } else {
+      if (next_utf8(held_, at).kind == Utf8Part::Kind::cut) break;
+      const std::size_t end = next_grapheme(held_, at);
+      put(std::string_view(held_).substr(at, end - at));
+      at = end;
+    }
+  }
+  held_.erase(0, at);
+}
+
+std::vector<std::string> Screen::lines() const {
+  std::vector<std::string> out;
+  for (const Row& row : gone_)
+    out.push_back(joined(row));
+  for (const Row& row : grid_)
+    out.push_back(joined(row));
+  while (!out.empty() && out.back().empty())
+    out.pop_back();
+  return out;
+}
+
+std::string Screen::text() const {
+  std::string out;
+  for (const std::string& line : lines())
+    out += line + '\n';
+  return out;
+}
+
+}  // namespace ingot::test

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ingot::test {
+
+/// What a terminal would show of a stream of bytes: a grid with wrapping and scrolling, the cursor
+/// movements and erasures that we write, and colours, which it drops. Anything else throws
+/// std::runtime_error: we write nothing that every terminal does not know.
+class Screen {
+ public:
+  Screen(int columns, int rows);
+
+  void feed(std::string_view bytes);
+  /// As a terminal that does not wrap its lines anew (xterm).
+  void resize(int columns, int rows);
+
+  /// The rows that have left the screen and those on it, without blanks at their ends; empty rows
+  /// at the end are left out.
+  std::vector<std::string> lines() const;
+  std::string text() const;
+  int row() const { return row_; }
+  int column() const { return column_; }
+  bool bracketed_paste() const { return bracketed_paste_; }
+
+ private:
+  using Row = std::vector<std::string>;  ///< a wide character is followed by an empty cell
+
+  void put(std::string_view grapheme);
+  void line_feed();
+  void control(std::string_view parameters, char final);
+
+  int columns_;
+  int rows_;
+  std::vector<Row> grid_;
+  std::vector<Row> gone_;
+  int row_ = 0;
+  int column_ = 0;
+  bool wrap_pending_ = false;
+  bool bracketed_paste_ = false;
+  std::string held_;  ///< an escape sequence or character that is not complete
+};
+
+}  // namespace ingot::test
