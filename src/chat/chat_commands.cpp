@@ -13,7 +13,8 @@ using K = ArgumentKind;
 
 constexpr ChatCommand kCommands[] = {
     {"/help", "[COMMAND]", K::command, "this list, or one command of it", &A::help},
-    {"/new", "", K::none, "begin a new conversation", &A::begin_new},
+    {"/new", "[NAME]", K::text, "begin a new conversation; a named one stays open beside it",
+     &A::begin_new},
     {"/undo", "", K::none, "take the last question and its answer back", &A::undo},
     {"/retry", "", K::none, "answer the last question again", &A::retry},
     {"/edit", "[TEXT]", K::text, "write the next message in $EDITOR", &A::edit},
@@ -25,6 +26,11 @@ constexpr ChatCommand kCommands[] = {
      "show the settings of this session, or set one (unset gives the default back)", &A::set},
     {"/stats", "", K::none, "tokens and times of this session", &A::stats},
     {"/tokens", "[TEXT]", K::text, "ids of a text, or of the last message", &A::tokens},
+    {"/save", "[NAME]", K::session, "save this session, with what the engine holds of it",
+     &A::save},
+    {"/load", "NAME", K::session, "go on with an open session, or a saved one", &A::load},
+    {"/sessions", "", K::none, "list open and saved sessions", &A::sessions},
+    {"/fork", "NAME", K::session, "go on in a copy of this session", &A::fork},
     {"/quit", "", K::none, "leave (Ctrl-D does, too)", &A::quit},
 };
 

@@ -26,6 +26,10 @@ class ChatActions {
   virtual void set(std::string_view assignment) = 0;
   virtual void stats(std::string_view) = 0;
   virtual void tokens(std::string_view text) = 0;
+  virtual void save(std::string_view name) = 0;
+  virtual void load(std::string_view name) = 0;
+  virtual void sessions(std::string_view) = 0;
+  virtual void fork(std::string_view name) = 0;
   virtual void quit(std::string_view) = 0;
 };
 

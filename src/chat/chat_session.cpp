@@ -4,7 +4,6 @@
 #include <chrono>
 #include <utility>
 
-#include "src/chat/prompt_match.hpp"
 #include "src/text/chat_order.hpp"
 #include "src/text/prompt_length.hpp"
 
@@ -31,9 +30,86 @@ ChatSession::ChatSession(Engine& engine, const Tokenizer& tokenizer, ChatSession
 }
 
 ChatSession::~ChatSession() {
+  release_state();
+}
+
+void ChatSession::release_state() {
   if (live_) engine_.release(live_->sequence);
+  live_.reset();
   for (const Held& snapshot : snapshots_)
     engine_.release(snapshot.sequence);
+  snapshots_.clear();
+}
+
+std::unique_ptr<ChatSession> ChatSession::branch() const {
+  auto other = std::make_unique<ChatSession>(engine_, tokenizer_, options_);
+  other->messages_ = messages_;
+  if (live_) {
+    other->live_ = *live_;
+    other->live_->sequence = engine_.fork(live_->sequence);
+  }
+  for (const Held& snapshot : snapshots_) {
+    other->snapshots_.push_back(snapshot);
+    other->snapshots_.back().sequence = engine_.fork(snapshot.sequence);
+  }
+  return other;
+}
+
+std::vector<SavedSequence> ChatSession::save_sequences() const {
+  std::vector<SavedSequence> saved;
+  const auto save = [&](const Held& held) {
+    if (auto state = engine_.snapshot_bytes(held.sequence)) {
+      saved.push_back({held.tokens, static_cast<std::uint64_t>(held.longest), std::move(*state)});
+    }
+  };
+  if (live_) save(*live_);
+  // Enough to take the last turn back; every further one would be the whole state once more.
+  if (!snapshots_.empty()) save(snapshots_.back());
+  return saved;
+}
+
+Result<void> ChatSession::restore_messages(std::vector<ChatMessage> messages) {
+  const bool has_system = !messages.empty() && messages.front().role == Role::system;
+  std::string system = has_system ? messages.front().content : std::string();
+  std::swap(system, options_.system);
+  auto loaded = load(std::move(messages));
+  if (!loaded) std::swap(system, options_.system);
+  return loaded;
+}
+
+Result<ChatSession::Held> ChatSession::restore(const SavedSequence& saved) {
+  for (const TokenId token : saved.tokens) {
+    if (token < 0 || token >= engine_.config().vocab_size) {
+      return fail(ErrorCode::corrupt, "a token of the saved sequence is outside the vocabulary");
+    }
+  }
+  const auto sequence = engine_.restore(saved.state);
+  if (!sequence) return Unexpected(sequence.error());
+  const std::int64_t length = engine_.length(*sequence);
+  const auto tokens = static_cast<std::int64_t>(saved.tokens.size());
+  const auto longest = static_cast<std::int64_t>(saved.longest);
+  if (longest < length || (tokens != length && tokens != length + 1)) {
+    engine_.release(*sequence);
+    return fail(ErrorCode::corrupt, "the saved sequence and its tokens do not belong together");
+  }
+  return Held{*sequence, saved.tokens, longest};
+}
+
+Result<void> ChatSession::restore_sequences(std::span<const SavedSequence> sequences) {
+  release_state();
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    auto held = restore(sequences[i]);
+    if (!held) {
+      release_state();
+      return Unexpected(held.error());
+    }
+    if (i == 0) {
+      live_ = std::move(*held);
+    } else {
+      snapshots_.push_front(std::move(*held));
+    }
+  }
+  return {};
 }
 
 void ChatSession::reset() {
@@ -75,24 +151,34 @@ bool ChatSession::undo() {
 }
 
 void ChatSession::keep_snapshot(SequenceId sequence, std::span<const TokenId> tokens) {
-  snapshots_.push_back({sequence, {tokens.begin(), tokens.end()}});
+  const auto length = static_cast<std::int64_t>(tokens.size());
+  snapshots_.push_back(
+      {sequence, {tokens.begin(), tokens.end()}, std::max(length, live_->longest)});
   if (snapshots_.size() <= kMostSnapshots) return;
   engine_.release(snapshots_.front().sequence);
   snapshots_.pop_front();
 }
 
+// How much of a prompt a sequence can go on from, its rolling back included.
+PromptMatch ChatSession::usable(const Held& held, std::span<const TokenId> prompt) const {
+  // A prompt that was cut short while it was fed, and comes again, has no control token there.
+  const std::size_t tokens = held.tokens.size();
+  if (tokens < prompt.size() &&
+      std::equal(held.tokens.begin(), held.tokens.end(), prompt.begin())) {
+    return {tokens, tokens};
+  }
+  const PromptMatch match = match_prompt(tokenizer_, held.tokens, prompt);
+  const std::int64_t dropped = held.longest - static_cast<std::int64_t>(match.kept);
+  return dropped <= engine_.max_rollback() ? match : PromptMatch{};
+}
+
 // Makes the live sequence stand for as long a beginning of the prompt as can be had; returns how
 // long.
 std::size_t ChatSession::prepare(std::span<const TokenId> prompt) {
-  const auto usable = [&](const Held& held) {
-    PromptMatch match = match_prompt(tokenizer_, held.tokens, prompt);
-    const auto dropped = engine_.length(held.sequence) - static_cast<std::int64_t>(match.kept);
-    return dropped <= engine_.max_rollback() ? match : PromptMatch{};
-  };
-  PromptMatch best = live_ ? usable(*live_) : PromptMatch{};
+  PromptMatch best = live_ ? usable(*live_, prompt) : PromptMatch{};
   const Held* from = nullptr;  // a snapshot, where that goes further than the live sequence
   for (const Held& snapshot : snapshots_) {
-    const PromptMatch match = usable(snapshot);
+    const PromptMatch match = usable(snapshot, prompt);
     if (match.resume <= best.resume) continue;
     best = match;
     from = &snapshot;
@@ -100,8 +186,8 @@ std::size_t ChatSession::prepare(std::span<const TokenId> prompt) {
   if (from != nullptr || best.kept == 0) {
     if (live_) engine_.release(live_->sequence);
     live_.reset();  // a throw below must not leave a released sequence behind
-    live_ = from != nullptr ? Held{engine_.fork(from->sequence), from->tokens}
-                            : Held{engine_.create_sequence(), {}};
+    live_ = from != nullptr ? Held{engine_.fork(from->sequence), from->tokens, from->longest}
+                            : Held{engine_.create_sequence(), {}, 0};
   }
   live_->tokens.resize(best.kept);
   const auto kept = static_cast<std::int64_t>(best.kept);
@@ -182,6 +268,11 @@ Result<TurnStats> ChatSession::answer(const OnDelta& on_delta, const ShouldStop&
   const std::int64_t held = engine_.length(live_->sequence);
   stats.reused_tokens = stats.prompt_tokens - (static_cast<std::int64_t>(fed.size()) - held);
 
+  // A long prompt that is stopped midway cannot be rolled back out of the sequence.
+  if (held > 0 && static_cast<std::int64_t>(fed.size()) - held > engine_.max_rollback()) {
+    keep_snapshot(engine_.fork(live_->sequence), live_->tokens);
+  }
+
   ScheduledRequest request;
   request.generation.name = "this turn";
   request.generation.prompt = fed;
@@ -218,6 +309,7 @@ Result<TurnStats> ChatSession::answer(const OnDelta& on_delta, const ShouldStop&
   fed.resize(std::min(fed.size(), static_cast<std::size_t>(engine_.length(live_->sequence))));
   fed.insert(fed.end(), result.tokens.begin(), result.tokens.end());
   live_->tokens = std::move(fed);
+  live_->longest = std::max(live_->longest, engine_.length(live_->sequence));
   if (result.error) return Unexpected(*result.error);
 
   stats.total_s = seconds_since(start);

@@ -3,10 +3,13 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "src/chat/prompt_match.hpp"
+#include "src/chat/session_file.hpp"
 #include "src/engine/engine.hpp"
 #include "src/sampler/sampling_params.hpp"
 #include "src/schedule/scheduler.hpp"
@@ -81,6 +84,19 @@ class ChatSession {
   /// Begins anew, with the system message of the options.
   void reset();
 
+  /// Another session that stands where this one does and goes its own way from here on.
+  std::unique_ptr<ChatSession> branch() const;
+  /// Gives the engine's memory back; the next turn feeds the conversation again.
+  void release_state();
+
+  /// The state for a file: the sequence and the newest snapshot. Empty where the engine cannot.
+  std::vector<SavedSequence> save_sequences() const;
+  /// Begins with the messages of a saved session. Error: as load(); the session is as before.
+  [[nodiscard]] Result<void> restore_messages(std::vector<ChatMessage> messages);
+  /// Takes the state that belongs to them, the newest first. Error: what the engine says of it, or
+  /// corrupt; the next turn then feeds the conversation again.
+  [[nodiscard]] Result<void> restore_sequences(std::span<const SavedSequence> sequences);
+
   /// The system message of this conversation, from the next turn on; empty removes it.
   void set_system(std::string text);
   /// How the next turns are encoded and sampled.
@@ -98,10 +114,13 @@ class ChatSession {
   struct Held {
     SequenceId sequence{};
     std::vector<TokenId> tokens;
+    std::int64_t longest = 0;  ///< the most tokens that it ever held: it rolls back from there
   };
 
+  PromptMatch usable(const Held& held, std::span<const TokenId> prompt) const;
   std::size_t prepare(std::span<const TokenId> prompt);
   void keep_snapshot(SequenceId sequence, std::span<const TokenId> tokens);
+  Result<Held> restore(const SavedSequence& saved);
 
   Engine& engine_;
   const Tokenizer& tokenizer_;

@@ -10,6 +10,7 @@
 #include "src/cli/read_text_file.hpp"
 #include "src/cli/standard_output.hpp"
 #include "src/text/prompt_length.hpp"
+#include "src/weights/model_fingerprint.hpp"
 
 namespace ingot {
 namespace {
@@ -50,10 +51,12 @@ int run_chat(const ChatOptions& options) {
       throw EngineError(std::move(error));
     }
   }
+  const Digest fingerprint = value_or_throw(model_fingerprint(opened.checkpoint));
   LoadedModel model = value_or_throw(load_weights(std::move(opened), options.settings));
+  model.fingerprint = fingerprint;
   try {
     ChatLoop chat(options, model);
-    if (!messages.empty()) chat.load(std::move(messages));
+    if (!messages.empty()) chat.begin_with(std::move(messages));
     return chat.run();
   } catch (const ClosedPipe&) {
     return kClosedPipeStatus;

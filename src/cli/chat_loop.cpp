@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <random>
 #include <utility>
 
 #include "runtime/base/log.hpp"
@@ -18,17 +17,6 @@ namespace {
 
 constexpr std::string_view kPrompt = ">>> ";
 constexpr std::string_view kContinuation = "... ";
-
-ChatSessionOptions session_options(const Settings& settings, const LoadedModel& model) {
-  ChatSessionOptions out;
-  out.encoding.thinking = thinking_from_name(settings.thinking);
-  out.encoding.efforts = model.efforts;
-  out.encoding.keep_thinking = settings.keep_thinking;
-  out.sampling = sampling_params(settings, std::random_device{}());
-  out.scheduler = scheduler_options(settings);
-  out.system = settings.system;
-  return out;
-}
 
 /// Bytes that are not UTF-8 become U+FFFD, so that the conversation is text from now on.
 std::string as_text(std::string_view bytes) {
@@ -46,13 +34,16 @@ ChatLoop::ChatLoop(const ChatOptions& options, LoadedModel& model)
       interactive_(terminal_out_ && !options.prompt && ::isatty(STDIN_FILENO) == 1),
       colour_(terminal_out_ && !options.environment.no_color && !options.environment.dumb_terminal),
       interrupt_(interactive_ ? Listening::to_a_terminal : Listening::to_programs),
-      settings_(options.settings),
-      session_(*model.engine, *model.tokenizer, session_options(options.settings, model)) {}
+      store_(options.environment.state_home.empty()
+                 ? std::filesystem::path()
+                 : options.environment.state_home / "ingot" / "sessions") {
+  switch_to(add_session("", options.settings));
+}
 
 ChatLoop::~ChatLoop() = default;
 
-void ChatLoop::load(std::vector<ChatMessage> messages) {
-  value_or_throw(session_.load(std::move(messages)));
+void ChatLoop::begin_with(std::vector<ChatMessage> messages) {
+  value_or_throw(session().load(std::move(messages)));
 }
 
 void ChatLoop::say(std::string_view line) const {
@@ -150,7 +141,7 @@ int ChatLoop::read_messages() {
         break;
       case Kind::end_of_input:
       case Kind::gone:
-        return status_;
+        return after_signal().value_or(status_);
       case Kind::woken:
         break;
     }
@@ -160,6 +151,20 @@ int ChatLoop::read_messages() {
 }
 
 int ChatLoop::run() {
+  try {
+    const int status = converse();
+    // What a pipe's end leaves is the user's affair; a signal's interruption is not.
+    if (interactive_ || interrupt_.requested() != 0) save_on_leaving(false);
+    return status;
+  } catch (const ClosedPipe&) {
+    save_on_leaving(true);
+    // A terminal that hangs up says so twice.
+    if (const auto status = after_signal()) return *status;
+    throw;
+  }
+}
+
+int ChatLoop::converse() {
   if (options_.prompt) {
     answer(Turn::question, as_text(*options_.prompt));
     return after_signal().value_or(status_);
@@ -180,7 +185,7 @@ int ChatLoop::run() {
     reader_ = std::make_unique<LineReader>(STDIN_FILENO, "standard input", kMaxLineBytes,
                                            interrupt_.wake_fd());
   }
-  if (session_.awaits_answer()) {
+  if (session().awaits_answer()) {
     answer(Turn::as_it_stands);
     if (const auto status = after_signal()) return *status;
   }
@@ -212,13 +217,13 @@ void ChatLoop::answer(Turn turn, std::string question) {
   const auto stats = [&] {
     switch (turn) {
       case Turn::question:
-        return session_.ask(std::move(question), on_delta, should_stop);
+        return session().ask(std::move(question), on_delta, should_stop);
       case Turn::as_it_stands:
-        return session_.answer(on_delta, should_stop);
+        return session().answer(on_delta, should_stop);
       case Turn::again:
-        return session_.retry(on_delta, should_stop);
+        return session().retry(on_delta, should_stop);
     }
-    return session_.answer(on_delta, should_stop);
+    return session().answer(on_delta, should_stop);
   }();
   if (!stats) {
     complain(stats.error());
@@ -226,12 +231,14 @@ void ChatLoop::answer(Turn turn, std::string question) {
     return;
   }
   view.end();
-  ++turns_;
-  totals_.prompt_tokens += stats->prompt_tokens;
-  totals_.reused_tokens += stats->reused_tokens;
-  totals_.thinking_tokens += stats->thinking_tokens;
-  totals_.answer_tokens += stats->answer_tokens;
-  totals_.total_s += stats->total_s;
+  TurnStats& totals = now_->totals;
+  ++now_->turns;
+  now_->unsaved = true;
+  totals.prompt_tokens += stats->prompt_tokens;
+  totals.reused_tokens += stats->reused_tokens;
+  totals.thinking_tokens += stats->thinking_tokens;
+  totals.answer_tokens += stats->answer_tokens;
+  totals.total_s += stats->total_s;
   if (options_.stats) print_stats(*stats);
 }
 

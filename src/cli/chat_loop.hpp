@@ -11,11 +11,23 @@
 #include "src/chat/chat_session.hpp"
 #include "src/chat/input_history.hpp"
 #include "src/chat/line_input.hpp"
+#include "src/chat/session_store.hpp"
 #include "src/cli/chat_command.hpp"
 #include "src/cli/interrupt.hpp"
 #include "src/cli/model_loader.hpp"
 
 namespace ingot {
+
+/// One conversation of a chat, and what belongs to it alone.
+struct OpenSession {
+  std::string name;  ///< empty: it was given none
+  Settings settings;
+  std::unique_ptr<ChatSession> session;
+  TurnStats totals;
+  int turns = 0;
+  bool unsaved = false;       ///< it has turns that its file has not
+  std::uint64_t used_at = 0;  ///< counts up with every change of session
+};
 
 /// A chat from its first prompt to its end: reads messages (from a terminal with editing, a plain
 /// terminal or a pipe), runs commands, shows answers. One object a process; main thread.
@@ -26,13 +38,14 @@ class ChatLoop final : private ChatActions {
   ~ChatLoop() override;
 
   /// Begins with these messages.
-  void load(std::vector<ChatMessage> messages);
+  void begin_with(std::vector<ChatMessage> messages);
   /// Returns the exit status. Throws ClosedPipe where nobody reads our output any more.
   int run();
 
  private:
   using Kind = LineInput::Kind;
 
+  int converse();
   void open_history();
   LineInput::Read next_message();
   LineInput::Read next_line();
@@ -46,6 +59,18 @@ class ChatLoop final : private ChatActions {
   void print_stats(const TurnStats& stats) const;
 
   void apply_settings();
+  OpenSession& add_session(std::string name, Settings settings);
+  OpenSession* find_open(std::string_view name);
+  void switch_to(OpenSession& open);
+  void close_session(const OpenSession& open);
+  Result<void> save_as(OpenSession& open, const std::filesystem::path& file);
+  /// Saves what the user would miss. Never throws.
+  void save_on_leaving(bool quietly);
+  /// Reads a session file into a session that is open from then on. Error: the running one is as it
+  /// was.
+  Result<OpenSession*> open_saved(const std::filesystem::path& file, std::string name);
+  ChatSession& session() { return *now_->session; }
+  const ChatSession& session() const { return *now_->session; }
   void say(std::string_view line) const;
   void complain(const Error& error);
   std::string edit_text(const std::string& text);
@@ -63,6 +88,10 @@ class ChatLoop final : private ChatActions {
   void set(std::string_view assignment) override;
   void stats(std::string_view) override;
   void tokens(std::string_view text) override;
+  void save(std::string_view name) override;
+  void load(std::string_view name) override;
+  void sessions(std::string_view) override;
+  void fork(std::string_view name) override;
   void quit(std::string_view) override;
   void show_settings() const;
 
@@ -72,14 +101,14 @@ class ChatLoop final : private ChatActions {
   const bool interactive_;   ///< and writes our input
   const bool colour_;
   InterruptGuard interrupt_;
-  Settings settings_;  ///< of this session
-  ChatSession session_;
+  SessionStore store_;
+  std::vector<std::unique_ptr<OpenSession>> open_;
+  OpenSession* now_ = nullptr;  ///< one of them
+  std::uint64_t switches_ = 0;
   InputHistory history_;
   std::unique_ptr<LineInput> input_;    ///< with editing
   std::unique_ptr<LineReader> reader_;  ///< without
   LineJoiner joiner_;
-  TurnStats totals_;
-  int turns_ = 0;
   bool leave_ = false;
   int status_ = 0;
 };

@@ -1,11 +1,11 @@
 // What the commands of a chat do.
 #include <fmt/core.h>
 
-#include <charconv>
-#include <random>
+#include <algorithm>
 #include <utility>
 
 #include "src/cli/chat_loop.hpp"
+#include "src/cli/session_settings.hpp"
 #include "src/cli/standard_output.hpp"
 #include "src/text/terminal_text.hpp"
 
@@ -17,27 +17,6 @@ constexpr std::string_view kKeys =
     "paste.\n"
     "Ctrl-C ends an answer, Ctrl-R searches what you entered before, Ctrl-X Ctrl-E edits in "
     "$EDITOR.\n";
-
-/// The settings that /set knows: those of sampling and thinking, by the last part of their keys.
-bool is_session_setting(const SettingSpec& spec) {
-  return spec.group == SettingGroup::sampling || spec.group == SettingGroup::chat;
-}
-
-std::string_view short_name(const SettingSpec& spec) {
-  return spec.key.substr(spec.key.rfind('.') + 1);
-}
-
-const SettingSpec* find_session_setting(std::string_view name) {
-  for (const SettingSpec& spec : setting_specs()) {
-    if (is_session_setting(spec) && (short_name(spec) == name || spec.key == name)) return &spec;
-  }
-  return nullptr;
-}
-
-void unset(Settings& settings, const SettingSpec& spec) {
-  const Settings defaults;
-  std::visit([&](auto member) { settings.*member = defaults.*member; }, spec.member);
-}
 
 std::pair<std::string_view, std::string_view> first_word(std::string_view text) {
   const std::size_t end = std::min(text.find_first_of(" \t"), text.size());
@@ -62,13 +41,10 @@ void ChatLoop::help(std::string_view command) {
   }
 }
 
-void ChatLoop::begin_new(std::string_view) {
-  session_.reset();
-  say("A new conversation.");
-}
-
 void ChatLoop::undo(std::string_view) {
-  say(session_.undo() ? "Taken back." : "There is nothing to take back.");
+  const bool undone = session().undo();
+  now_->unsaved |= undone;
+  say(undone ? "Taken back." : "There is nothing to take back.");
 }
 
 void ChatLoop::retry(std::string_view) {
@@ -93,25 +69,25 @@ void ChatLoop::edit(std::string_view text) {
 
 void ChatLoop::set_system(std::string_view text) {
   if (text.empty()) {
-    write_out(settings_.system.empty() ? "There is no system message.\n"
-                                       : for_terminal(settings_.system) + "\n");
+    write_out(now_->settings.system.empty() ? "There is no system message.\n"
+                                            : for_terminal(now_->settings.system) + "\n");
     return;
   }
-  settings_.system = text == "none" ? std::string() : std::string(text);
-  session_.set_system(settings_.system);
-  say(settings_.system.empty() ? "No system message any more." : "The system message is set.");
+  now_->settings.system = text == "none" ? std::string() : std::string(text);
+  session().set_system(now_->settings.system);
+  say(now_->settings.system.empty() ? "No system message any more." : "The system message is set.");
 }
 
 void ChatLoop::apply_settings() {
-  ChatEncodingOptions encoding = session_.options().encoding;
-  encoding.thinking = thinking_from_name(settings_.thinking);
-  encoding.keep_thinking = settings_.keep_thinking;
-  session_.set_encoding(encoding);
-  session_.set_sampling(sampling_params(settings_, session_.options().sampling.seed));
+  ChatEncodingOptions encoding = session().options().encoding;
+  encoding.thinking = thinking_from_name(now_->settings.thinking);
+  encoding.keep_thinking = now_->settings.keep_thinking;
+  session().set_encoding(encoding);
+  session().set_sampling(sampling_params(now_->settings, session().options().sampling.seed));
 }
 
 void ChatLoop::think(std::string_view effort) {
-  Settings changed = settings_;
+  Settings changed = now_->settings;
   const auto [level, rest] = first_word(effort);
   const auto [word, number] = first_word(level == "budget" ? effort : rest);
   if (!level.empty() && level != "budget") {
@@ -134,10 +110,10 @@ void ChatLoop::think(std::string_view effort) {
     return complain({ErrorCode::invalid_argument,
                      fmt::format("/think: \"{}\" is not understood; /help think shows how", word)});
   }
-  settings_ = std::move(changed);
+  now_->settings = std::move(changed);
   apply_settings();
-  const auto budget = settings_.thinking_budget;
-  write_out(fmt::format("thinking {}{}\n", settings_.thinking,
+  const auto budget = now_->settings.thinking_budget;
+  write_out(fmt::format("thinking {}{}\n", now_->settings.thinking,
                         budget ? fmt::format(", at most {} tokens", *budget) : ""));
 }
 
@@ -145,7 +121,7 @@ void ChatLoop::show_settings() const {
   for (const SettingSpec& spec : setting_specs()) {
     if (!is_session_setting(spec)) continue;
     write_out(fmt::format("{:<20} {:<12} {}\n", short_name(spec),
-                          for_terminal(show(settings_, spec)), spec.doc));
+                          for_terminal(show(now_->settings, spec)), spec.doc));
   }
 }
 
@@ -158,45 +134,37 @@ void ChatLoop::set(std::string_view assignment) {
                      fmt::format("/set: there is no setting \"{}\"; /set alone shows all", name)});
   }
   if (value.empty()) {
-    return write_out(fmt::format("{} = {}\n", name, for_terminal(show(settings_, *spec))));
+    return write_out(fmt::format("{} = {}\n", name, for_terminal(show(now_->settings, *spec))));
   }
   if (short_name(*spec) == "thinking") return think(value);
   if (short_name(*spec) == "system") return set_system(value);
-  Settings changed = settings_;
+  Settings changed = now_->settings;
   if (value == "unset") {
     unset(changed, *spec);
-  } else if (auto* flag = std::get_if<bool Settings::*>(&spec->member)) {
-    if (value != "true" && value != "false") {
-      return complain({ErrorCode::invalid_argument,
-                       fmt::format("/set: {} must be true or false, not \"{}\"", name, value)});
-    }
-    changed.** flag = value == "true";
-  } else {
-    const std::string text(value);
-    if (auto set = assign_text(changed, *spec, {&text, 1}); !set) {
-      return complain({set.error().code, fmt::format("/set: {} {}", name, set.error().message)});
-    }
+  } else if (auto set = assign_words(changed, *spec, {std::string(value)}); !set) {
+    return complain({set.error().code, fmt::format("/set: {} {}", name, set.error().message)});
   }
   if (auto valid = check_sampling(changed, model_.engine->config()); !valid) {
     return complain(valid.error());
   }
-  settings_ = std::move(changed);
+  now_->settings = std::move(changed);
   apply_settings();
-  say(fmt::format("{} = {}", name, show(settings_, *spec)));
+  say(fmt::format("{} = {}", name, show(now_->settings, *spec)));
 }
 
 void ChatLoop::stats(std::string_view) {
+  const TurnStats& totals = now_->totals;
   write_out(fmt::format(
       "{} answers in {:.1f} s; prompts {} tokens, {} of them reused; thinking {}, answers {}\n"
       "context: {} of {} tokens in use\n",
-      turns_, totals_.total_s, totals_.prompt_tokens, totals_.reused_tokens,
-      totals_.thinking_tokens, totals_.answer_tokens, session_.held_tokens(),
+      now_->turns, totals.total_s, totals.prompt_tokens, totals.reused_tokens,
+      totals.thinking_tokens, totals.answer_tokens, session().held_tokens(),
       model_.engine->max_context()));
 }
 
 void ChatLoop::tokens(std::string_view text) {
   std::string_view shown = text;
-  for (const ChatMessage& message : session_.messages()) {
+  for (const ChatMessage& message : session().messages()) {
     if (text.empty()) shown = message.content;
   }
   const std::vector<TokenId> ids = model_.tokenizer->encode(shown);
@@ -221,7 +189,16 @@ std::vector<std::string> ChatLoop::argument_words(ArgumentKind kind, std::string
   switch (kind) {
     case ArgumentKind::none:
     case ArgumentKind::text:
+      break;
     case ArgumentKind::session:
+      for (const auto& open : open_) {
+        if (!open->name.empty()) words.push_back(open->name);
+      }
+      for (const SessionStore::Entry& entry : store_.list()) {
+        if (std::find(words.begin(), words.end(), entry.name) == words.end()) {
+          words.push_back(entry.name);
+        }
+      }
       break;
     case ArgumentKind::command:
       for (const ChatCommand& command : chat_commands())
