@@ -24,12 +24,15 @@ class ChatActions {
   virtual void set_system(std::string_view text) = 0;
   virtual void think(std::string_view effort) = 0;
   virtual void set(std::string_view assignment) = 0;
-  virtual void stats(std::string_view) = 0;
+  virtual void stats(std::string_view on_or_off) = 0;
   virtual void tokens(std::string_view text) = 0;
   virtual void save(std::string_view name) = 0;
   virtual void load(std::string_view name) = 0;
   virtual void sessions(std::string_view) = 0;
   virtual void fork(std::string_view name) = 0;
+  virtual void attach(std::string_view file) = 0;
+  virtual void export_to(std::string_view file) = 0;
+  virtual void tool(std::string_view file) = 0;
   virtual void quit(std::string_view) = 0;
 };
 

@@ -69,11 +69,22 @@ std::vector<SavedSequence> ChatSession::save_sequences() const {
 }
 
 Result<void> ChatSession::restore_messages(std::vector<ChatMessage> messages) {
+  if (messages.empty()) {  // saved before its first question
+    options_.system.clear();
+    options_.tools.clear();
+    messages_.clear();
+    return {};
+  }
   const bool has_system = !messages.empty() && messages.front().role == Role::system;
   std::string system = has_system ? messages.front().content : std::string();
+  std::vector<std::string> tools = has_system ? messages.front().tools : std::vector<std::string>();
   std::swap(system, options_.system);
+  std::swap(tools, options_.tools);
   auto loaded = load(std::move(messages));
-  if (!loaded) std::swap(system, options_.system);
+  if (!loaded) {
+    std::swap(system, options_.system);
+    std::swap(tools, options_.tools);
+  }
   return loaded;
 }
 
@@ -114,11 +125,9 @@ Result<void> ChatSession::restore_sequences(std::span<const SavedSequence> seque
 
 void ChatSession::reset() {
   messages_.clear();
-  if (options_.system.empty()) return;
-  ChatMessage system;
-  system.role = Role::system;
-  system.content = options_.system;
-  messages_.push_back(std::move(system));
+  if (options_.system.empty() && options_.tools.empty()) return;
+  system_message().content = options_.system;
+  system_message().tools = options_.tools;
 }
 
 Result<void> ChatSession::load(std::vector<ChatMessage> messages) {
@@ -195,21 +204,66 @@ std::size_t ChatSession::prepare(std::span<const TokenId> prompt) {
   return best.resume;
 }
 
+// The system message, made where there is none.
+ChatMessage& ChatSession::system_message() {
+  if (messages_.empty() || messages_.front().role != Role::system) {
+    messages_.insert(messages_.begin(), ChatMessage());
+    messages_.front().role = Role::system;
+  }
+  return messages_.front();
+}
+
+void ChatSession::drop_empty_system_message() {
+  const ChatMessage& system = messages_.front();
+  if (system.content.empty() && system.tools.empty() && system.response_format.empty()) {
+    messages_.erase(messages_.begin());
+  }
+}
+
 void ChatSession::set_system(std::string text) {
   options_.system = std::move(text);
-  const bool has_system = !messages_.empty() && messages_.front().role == Role::system;
-  if (has_system) {
-    messages_.front().content = options_.system;
-    // Without a text it may still carry the tools.
-    if (options_.system.empty() && messages_.front().tools.empty() &&
-        messages_.front().response_format.empty()) {
-      messages_.erase(messages_.begin());
+  system_message().content = options_.system;
+  drop_empty_system_message();
+}
+
+void ChatSession::set_tools(std::vector<std::string> tools) {
+  options_.tools = std::move(tools);
+  system_message().tools = options_.tools;
+  drop_empty_system_message();
+}
+
+std::vector<ToolCall> ChatSession::open_calls() const {
+  std::vector<ToolCall> open;
+  std::size_t results = 0;
+  for (auto message = messages_.rbegin(); message != messages_.rend(); ++message) {
+    if (message->role == Role::tool) {
+      ++results;
+      continue;
     }
-  } else if (!options_.system.empty()) {
-    ChatMessage system;
-    system.role = Role::system;
-    system.content = options_.system;
-    messages_.insert(messages_.begin(), std::move(system));
+    if (message->role == Role::assistant && results < message->tool_calls.size()) {
+      open.assign(message->tool_calls.begin() + static_cast<std::ptrdiff_t>(results),
+                  message->tool_calls.end());
+    }
+    break;
+  }
+  return open;
+}
+
+void ChatSession::add_tool_result(const ToolCall& call, std::string result) {
+  ChatMessage message;
+  message.role = Role::tool;
+  message.tool_call_id = call.id;
+  message.content = std::move(result);
+  messages_.push_back(std::move(message));
+}
+
+// Ids of calls are ours: the model gives none. Unique in the conversation.
+void ChatSession::number_calls(std::vector<ToolCall>& calls) const {
+  std::size_t number = 0;
+  for (const ChatMessage& message : messages_)
+    number += message.tool_calls.size();
+  for (ToolCall& call : calls) {
+    if (call.id.empty()) call.id = "call_" + std::to_string(++number);
   }
 }
 
@@ -314,6 +368,9 @@ Result<TurnStats> ChatSession::answer(const OnDelta& on_delta, const ShouldStop&
 
   stats.total_s = seconds_since(start);
   stats.finish_reason = result.finish_reason;
+  stats.context_tokens = static_cast<std::int64_t>(live_->tokens.size());
+  stats.context_limit = engine_.max_context();
+  number_calls(result.tool_calls);
   stats.thinking_tokens = result.thinking_tokens;
   stats.answer_tokens = static_cast<std::int64_t>(result.tokens.size()) - result.thinking_tokens;
   if (result.finish_reason == FinishReason::cancelled && result.tokens.empty()) return stats;

@@ -24,6 +24,7 @@ struct ChatSessionOptions {
   SamplingParams sampling;
   SchedulerOptions scheduler;
   std::string system;
+  std::vector<std::string> tools;  ///< JSON text of each function that the model may call
 };
 
 /// What one answer cost.
@@ -35,6 +36,8 @@ struct TurnStats {
   double first_token_s = 0;  ///< from the question to the first token
   double total_s = 0;
   FinishReason finish_reason = FinishReason::stop;
+  std::int64_t context_tokens = 0;  ///< that the conversation takes now
+  std::int64_t context_limit = 0;   ///< that it may take
 
   std::int64_t prefilled_tokens() const { return prompt_tokens - reused_tokens; }
 };
@@ -79,6 +82,11 @@ class ChatSession {
   [[nodiscard]] Result<TurnStats> retry(const OnDelta& on_delta, const ShouldStop& should_stop,
                                         const OnPrefill& on_prefill = {});
 
+  /// Adds the result of a tool call of the last answer.
+  void add_tool_result(const ToolCall& call, std::string result);
+  /// Calls of the last answer that have no result yet.
+  std::vector<ToolCall> open_calls() const;
+
   /// Takes back the last user's message and everything after it. False if there is none.
   bool undo();
   /// Begins anew, with the system message of the options.
@@ -99,6 +107,8 @@ class ChatSession {
 
   /// The system message of this conversation, from the next turn on; empty removes it.
   void set_system(std::string text);
+  /// The tools that the model may call, as the JSON text of each function.
+  void set_tools(std::vector<std::string> tools);
   /// How the next turns are encoded and sampled.
   void set_encoding(const ChatEncodingOptions& encoding) { options_.encoding = encoding; }
   void set_sampling(SamplingParams sampling) { options_.sampling = std::move(sampling); }
@@ -117,6 +127,9 @@ class ChatSession {
     std::int64_t longest = 0;  ///< the most tokens that it ever held: it rolls back from there
   };
 
+  ChatMessage& system_message();
+  void drop_empty_system_message();
+  void number_calls(std::vector<ToolCall>& calls) const;
   PromptMatch usable(const Held& held, std::span<const TokenId> prompt) const;
   std::size_t prepare(std::span<const TokenId> prompt);
   void keep_snapshot(SequenceId sequence, std::span<const TokenId> tokens);

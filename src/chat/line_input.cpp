@@ -112,7 +112,11 @@ LineInput::Read LineInput::read(std::string_view prompt, std::string_view contin
     }
     switch (editor_.handle(*event)) {
       case LineEditor::Outcome::nothing:
+        break;
       case LineEditor::Outcome::fold:
+        hooks_.write(view_.erase());
+        hooks_.unfold();
+        stale = true;
         break;
       case LineEditor::Outcome::changed:
         stale = true;

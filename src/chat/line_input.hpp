@@ -21,6 +21,8 @@ class LineInput {
     /// Gets the text so far and returns what an editor program made of it; the terminal is as it
     /// was before us meanwhile.
     std::function<std::string(std::string)> edit_elsewhere;
+    /// Ctrl-T: writes whole lines, or nothing.
+    std::function<void()> unfold;
     /// The wake descriptor became readable: whether to go on reading. Must leave it unreadable
     /// then.
     std::function<bool()> go_on_after_wake;

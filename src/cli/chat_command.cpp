@@ -41,6 +41,11 @@ int run_chat(const ChatOptions& options) {
   ignore_closed_pipes();
   std::vector<ChatMessage> messages;
   if (!options.conversation.empty()) messages = read_conversation(options.conversation);
+  std::vector<std::string> tools;
+  if (!options.tools.empty()) {
+    const std::string json = value_or_throw(read_text_file(options.tools, kMaxMessagesBytes));
+    tools = value_or_throw(parse_chat_tools(json, options.tools.string()));
+  }
   OpenedModel opened = value_or_throw(open_model(options.settings, WithTokenizer::yes));
   value_or_throw(check_sampling(options.settings, opened.config()));
   value_or_throw(check_effort(thinking_from_name(options.settings.thinking), opened.efforts));
@@ -56,7 +61,9 @@ int run_chat(const ChatOptions& options) {
   model.fingerprint = fingerprint;
   try {
     ChatLoop chat(options, model);
+    if (!options.session.empty()) chat.go_on_with(options.session);
     if (!messages.empty()) chat.begin_with(std::move(messages));
+    if (!tools.empty()) chat.offer_tools(std::move(tools));
     return chat.run();
   } catch (const ClosedPipe&) {
     return kClosedPipeStatus;

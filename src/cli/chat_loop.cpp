@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "runtime/base/log.hpp"
-#include "src/chat/answer_view.hpp"
 #include "src/cli/edit_file.hpp"
 #include "src/cli/standard_output.hpp"
 #include "src/text/terminal_text.hpp"
@@ -30,7 +29,8 @@ std::string as_text(std::string_view bytes) {
 ChatLoop::ChatLoop(const ChatOptions& options, LoadedModel& model)
     : options_(options),
       model_(model),
-      terminal_out_(!options.plain && ::isatty(STDOUT_FILENO) == 1),
+      plain_(options.plain || options.json),
+      terminal_out_(!plain_ && ::isatty(STDOUT_FILENO) == 1),
       interactive_(terminal_out_ && !options.prompt && ::isatty(STDIN_FILENO) == 1),
       colour_(terminal_out_ && !options.environment.no_color && !options.environment.dumb_terminal),
       interrupt_(interactive_ ? Listening::to_a_terminal : Listening::to_programs),
@@ -104,7 +104,11 @@ LineInput::Read ChatLoop::next_line() {
 }
 
 LineInput::Read ChatLoop::next_message() {
-  return input_ ? input_->read(kPrompt, kContinuation) : next_line();
+  if (!input_) return next_line();
+  const auto calls = session().open_calls();
+  return input_->read(calls.empty() ? std::string(kPrompt)
+                                    : fmt::format("result of {}> ", for_terminal(calls[0].name)),
+                      kContinuation);
 }
 
 std::optional<int> ChatLoop::after_signal() {
@@ -121,7 +125,9 @@ void ChatLoop::handle(const TypedMessage& message) {
     if (auto ran = run_chat_command(*command, *this); !ran) complain(ran.error());
     return;
   }
-  answer(Turn::question, as_text(message.text));
+  std::string text = as_text(message.text);
+  if (!session().open_calls().empty()) return take_result(std::move(text));
+  answer(Turn::question, std::exchange(now_->attached, {}) + text);
 }
 
 int ChatLoop::read_messages() {
@@ -138,7 +144,7 @@ int ChatLoop::read_messages() {
         if (leaving) return interrupted_status(SIGINT);
         say("Once more to leave, or /quit.");
         leaving = true;
-        break;
+        continue;  // the next one may have come already
       case Kind::end_of_input:
       case Kind::gone:
         return after_signal().value_or(status_);
@@ -153,8 +159,8 @@ int ChatLoop::read_messages() {
 int ChatLoop::run() {
   try {
     const int status = converse();
-    // What a pipe's end leaves is the user's affair; a signal's interruption is not.
-    if (interactive_ || interrupt_.requested() != 0) save_on_leaving(false);
+    // What the end of a pipe leaves is done with; what a signal interrupts is not.
+    if (interactive_ || keep_ || interrupt_.requested() != 0) save_on_leaving(false);
     return status;
   } catch (const ClosedPipe&) {
     save_on_leaving(true);
@@ -175,6 +181,10 @@ int ChatLoop::converse() {
     hooks.write = write_out;
     hooks.complete = [this](std::string_view before) { return complete(before); };
     hooks.edit_elsewhere = [this](std::string text) { return edit_text(text); };
+    hooks.unfold = [this] {
+      if (last_thought_.empty()) return;
+      write_out(for_terminal(last_thought_) + (last_thought_.ends_with('\n') ? "" : "\n"));
+    };
     hooks.go_on_after_wake = [this] {
       interrupt_.take_resize();
       return interrupt_.requested() == 0;
@@ -191,55 +201,6 @@ int ChatLoop::converse() {
   }
   say("/help lists the commands.");
   return read_messages();
-}
-
-void ChatLoop::print_stats(const TurnStats& stats) const {
-  const double decode_s = stats.total_s - stats.first_token_s;
-  const auto generated = stats.thinking_tokens + stats.answer_tokens;
-  log::info(
-      "prompt {} tokens ({} reused, {} prefilled), thinking {}, answer {}, {}; first token {:.3f} "
-      "s, "
-      "{:.1f} tokens/s",
-      stats.prompt_tokens, stats.reused_tokens, stats.prefilled_tokens(), stats.thinking_tokens,
-      stats.answer_tokens, finish_reason_name(stats.finish_reason), stats.first_token_s,
-      generated > 1 && decode_s > 0 ? static_cast<double>(generated - 1) / decode_s : 0.0);
-}
-
-void ChatLoop::answer(Turn turn, std::string question) {
-  AnswerView view({terminal_out_, colour_}, write_out);
-  const auto on_delta = [&](const OutputDelta& delta) { view.show(delta); };
-  const auto should_stop = [&] {
-    if (interrupt_.requested() != 0) return true;
-    interrupt_.take_resize();
-    if (input_) input_->poll_keys([](const KeyEvent&) { return false; });
-    return interrupt_.requested() != 0;
-  };
-  const auto stats = [&] {
-    switch (turn) {
-      case Turn::question:
-        return session().ask(std::move(question), on_delta, should_stop);
-      case Turn::as_it_stands:
-        return session().answer(on_delta, should_stop);
-      case Turn::again:
-        return session().retry(on_delta, should_stop);
-    }
-    return session().answer(on_delta, should_stop);
-  }();
-  if (!stats) {
-    complain(stats.error());
-    status_ = exit_status(stats.error().code);
-    return;
-  }
-  view.end();
-  TurnStats& totals = now_->totals;
-  ++now_->turns;
-  now_->unsaved = true;
-  totals.prompt_tokens += stats->prompt_tokens;
-  totals.reused_tokens += stats->reused_tokens;
-  totals.thinking_tokens += stats->thinking_tokens;
-  totals.answer_tokens += stats->answer_tokens;
-  totals.total_s += stats->total_s;
-  if (options_.stats) print_stats(*stats);
 }
 
 }  // namespace ingot

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "src/batch/line_reader.hpp"
+#include "src/chat/answer_view.hpp"
 #include "src/chat/chat_commands.hpp"
 #include "src/chat/chat_session.hpp"
 #include "src/chat/input_history.hpp"
@@ -25,6 +26,8 @@ struct OpenSession {
   std::unique_ptr<ChatSession> session;
   TurnStats totals;
   int turns = 0;
+  bool warned = false;        ///< that the context ends soon
+  std::string attached;       ///< goes in front of the next message
   bool unsaved = false;       ///< it has turns that its file has not
   std::uint64_t used_at = 0;  ///< counts up with every change of session
 };
@@ -39,6 +42,10 @@ class ChatLoop final : private ChatActions {
 
   /// Begins with these messages.
   void begin_with(std::vector<ChatMessage> messages);
+  /// Lets the model call these from the start.
+  void offer_tools(std::vector<std::string> tools) { session().set_tools(std::move(tools)); }
+  /// Goes on with a saved session, or gives the one that begins this name. Throws EngineError.
+  void go_on_with(const std::string& name);
   /// Returns the exit status. Throws ClosedPipe where nobody reads our output any more.
   int run();
 
@@ -55,8 +62,14 @@ class ChatLoop final : private ChatActions {
   void handle(const TypedMessage& message);
 
   enum class Turn { question, as_it_stands, again };
+  /// One answer, with the calls of functions that it makes where a command answers these.
   void answer(Turn turn, std::string question = {});
-  void print_stats(const TurnStats& stats) const;
+  /// One answer. Nothing where it failed.
+  std::optional<TurnStats> answer_once(Turn turn, std::string question);
+  Result<TurnStats> generate(Turn turn, std::string question, AnswerView& view);
+  void report(const TurnStats& stats);
+  void take_result(std::string result);
+  bool run_tool_command();
 
   void apply_settings();
   OpenSession& add_session(std::string name, Settings settings);
@@ -86,17 +99,21 @@ class ChatLoop final : private ChatActions {
   void set_system(std::string_view text) override;
   void think(std::string_view effort) override;
   void set(std::string_view assignment) override;
-  void stats(std::string_view) override;
+  void stats(std::string_view on_or_off) override;
   void tokens(std::string_view text) override;
   void save(std::string_view name) override;
   void load(std::string_view name) override;
   void sessions(std::string_view) override;
   void fork(std::string_view name) override;
+  void attach(std::string_view file) override;
+  void export_to(std::string_view file) override;
+  void tool(std::string_view file) override;
   void quit(std::string_view) override;
   void show_settings() const;
 
   const ChatOptions& options_;
   LoadedModel& model_;
+  const bool plain_;         ///< a terminal counts as a pipe
   const bool terminal_out_;  ///< a person reads our output
   const bool interactive_;   ///< and writes our input
   const bool colour_;
@@ -109,7 +126,12 @@ class ChatLoop final : private ChatActions {
   std::unique_ptr<LineInput> input_;    ///< with editing
   std::unique_ptr<LineReader> reader_;  ///< without
   LineJoiner joiner_;
+  bool fold_ = false;       ///< thinking is shown as how much there is
+  bool show_stats_ = true;  ///< a line after each answer, on a terminal
+  std::string last_thought_;
   bool leave_ = false;
+  bool reader_gone_ = false;  ///< nobody reads our output any more
+  bool keep_ = false;         ///< --session: saved at the end, whatever ends it
   int status_ = 0;
 };
 

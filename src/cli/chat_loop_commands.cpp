@@ -1,5 +1,5 @@
 // What the commands of a chat do.
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
@@ -87,6 +87,10 @@ void ChatLoop::apply_settings() {
 }
 
 void ChatLoop::think(std::string_view effort) {
+  if (effort == "fold" || effort == "show") {
+    fold_ = effort == "fold";
+    return say(fold_ ? "Thinking is folded; Ctrl-T shows it." : "Thinking is shown.");
+  }
   Settings changed = now_->settings;
   const auto [level, rest] = first_word(effort);
   const auto [word, number] = first_word(level == "budget" ? effort : rest);
@@ -152,7 +156,15 @@ void ChatLoop::set(std::string_view assignment) {
   say(fmt::format("{} = {}", name, show(now_->settings, *spec)));
 }
 
-void ChatLoop::stats(std::string_view) {
+void ChatLoop::stats(std::string_view on_or_off) {
+  if (on_or_off == "on" || on_or_off == "off") {
+    show_stats_ = on_or_off == "on";
+    return say(show_stats_ ? "A line after each answer." : "No line after an answer.");
+  }
+  if (!on_or_off.empty()) {
+    return complain(
+        {ErrorCode::invalid_argument, fmt::format("/stats: on or off, not \"{}\"", on_or_off)});
+  }
   const TurnStats& totals = now_->totals;
   write_out(fmt::format(
       "{} answers in {:.1f} s; prompts {} tokens, {} of them reused; thinking {}, answers {}\n"
@@ -163,15 +175,13 @@ void ChatLoop::stats(std::string_view) {
 }
 
 void ChatLoop::tokens(std::string_view text) {
+  // As the model gets it: what spells a control token is text.
   std::string_view shown = text;
   for (const ChatMessage& message : session().messages()) {
-    if (text.empty()) shown = message.content;
+    if (text.empty() && message.role == Role::user) shown = message.content;
   }
   const std::vector<TokenId> ids = model_.tokenizer->encode(shown);
-  std::string line;
-  for (const TokenId id : ids)
-    line += (line.empty() ? "" : " ") + std::to_string(id);
-  write_out(fmt::format("{} tokens: {}\n", ids.size(), line));
+  write_out(fmt::format("{} tokens: {}\n", ids.size(), fmt::join(ids, " ")));
 }
 
 void ChatLoop::quit(std::string_view) {
@@ -208,7 +218,7 @@ std::vector<std::string> ChatLoop::argument_words(ArgumentKind kind, std::string
       for (const std::string_view level : find_setting("chat.thinking")->choices) {
         if (check_effort(thinking_from_name(level), model_.efforts)) words.emplace_back(level);
       }
-      words.emplace_back("budget");
+      words.insert(words.end(), {"budget", "fold", "show"});
       break;
     case ArgumentKind::setting:
       for (const SettingSpec& spec : setting_specs()) {

@@ -138,6 +138,20 @@ Result<OpenSession*> ChatLoop::open_saved(const std::filesystem::path& file, std
   return &open;
 }
 
+void ChatLoop::go_on_with(const std::string& name) {
+  value_or_throw(SessionStore::check_name(name));
+  const auto file = value_or_throw(store_.file_of(name));
+  keep_ = true;
+  std::error_code error;
+  if (!std::filesystem::exists(file, error)) {
+    now_->name = name;
+    return;
+  }
+  OpenSession* const opened = value_or_throw(open_saved(file, name));
+  switch_to(*opened);
+  close_session(*open_.front());
+}
+
 void ChatLoop::begin_new(std::string_view name) {
   if (!name.empty()) {
     if (auto named = SessionStore::check_name(name); !named) return complain(named.error());

@@ -35,4 +35,12 @@ void write_out(std::string_view text) {
   }
 }
 
+void write_error(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t wrote = ::write(STDERR_FILENO, text.data(), text.size());
+    if (wrote < 0 && errno != EINTR) return;
+    if (wrote > 0) text.remove_prefix(static_cast<std::size_t>(wrote));
+  }
+}
+
 }  // namespace ingot

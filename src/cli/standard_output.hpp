@@ -11,4 +11,7 @@ struct ClosedPipe {};
 /// more (a closed pipe, a terminal that hung up), EngineError(io) for everything else.
 void write_out(std::string_view text);
 
+/// Writes to standard error, as it is; that it is gone is no error.
+void write_error(std::string_view text);
+
 }  // namespace ingot

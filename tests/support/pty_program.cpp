@@ -81,7 +81,8 @@ void PtyProgram::send(std::string_view keys) {
       keys.remove_prefix(static_cast<std::size_t>(wrote));
       continue;
     }
-    if (!take(20) && ::waitpid(child_, nullptr, WNOHANG | WNOWAIT) < 0) return;
+    pollfd room{master_, POLLOUT, 0};
+    if (!take(20) && ::poll(&room, 1, 0) > 0 && (room.revents & (POLLHUP | POLLERR)) != 0) return;
   }
 }
 

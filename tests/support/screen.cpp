@@ -25,21 +25,36 @@ Screen::Screen(int columns, int rows) : columns_(columns), rows_(rows) {
 }
 
 void Screen::resize(int columns, int rows) {
-  while (static_cast<int>(grid_.size()) > rows) {
-    if (row_ + 1 < static_cast<int>(grid_.size())) {
-      grid_.pop_back();
-    } else {
-      gone_.push_back(grid_.front());
-      grid_.erase(grid_.begin());
-      --row_;
+  const auto width = static_cast<std::size_t>(columns);
+  std::vector<Row> wrapped;
+  int row = 0;
+  int last = 0;
+  for (std::size_t i = 0; i < grid_.size(); ++i) {
+    Row cells = grid_[i];
+    while (!cells.empty() && cells.back() == " ")
+      cells.pop_back();
+    if (static_cast<int>(i) == row_) row = static_cast<int>(wrapped.size()) + column_ / columns;
+    if (!cells.empty()) last = static_cast<int>(wrapped.size() + (cells.size() - 1) / width);
+    for (std::size_t at = 0; at == 0 || at < cells.size(); at += width) {
+      Row part(cells.begin() + static_cast<std::ptrdiff_t>(at),
+               cells.begin() + static_cast<std::ptrdiff_t>(std::min(at + width, cells.size())));
+      part.resize(width, " ");
+      wrapped.push_back(std::move(part));
     }
   }
+  // Empty rows at the end go first, then those at the top.
+  wrapped.resize(static_cast<std::size_t>(std::max(last, row)) + 1);
+  while (static_cast<int>(wrapped.size()) > rows) {
+    gone_.push_back(wrapped.front());
+    wrapped.erase(wrapped.begin());
+    --row;
+  }
+  wrapped.resize(static_cast<std::size_t>(rows), Row(width, " "));
+  grid_ = std::move(wrapped);
+  row_ = row;
+  column_ %= columns;
   columns_ = columns;
   rows_ = rows;
-  grid_.resize(static_cast<std::size_t>(rows));
-  for (Row& row : grid_)
-    row.resize(static_cast<std::size_t>(columns), " ");
-  column_ = std::min(column_, columns - 1);
   wrap_pending_ = false;
 }
 

@@ -14,7 +14,7 @@ class Screen {
   Screen(int columns, int rows);
 
   void feed(std::string_view bytes);
-  /// As a terminal that does not wrap its lines anew (xterm).
+  /// As most terminals: a row that becomes too long goes on in the next one.
   void resize(int columns, int rows);
 
   /// The rows that have left the screen and those on it, without blanks at their ends; empty rows
