@@ -5,10 +5,8 @@
 #include <utility>
 
 #include "src/cli/chat_loop.hpp"
-#include "src/cli/interrupt.hpp"
 #include "src/cli/model_loader.hpp"
 #include "src/cli/read_text_file.hpp"
-#include "src/cli/standard_output.hpp"
 #include "src/text/prompt_length.hpp"
 #include "src/weights/model_fingerprint.hpp"
 
@@ -38,7 +36,6 @@ Result<void> check_conversation_fits(const ChatOptions& options, const OpenedMod
 }  // namespace
 
 int run_chat(const ChatOptions& options) {
-  ignore_closed_pipes();
   std::vector<ChatMessage> messages;
   if (!options.conversation.empty()) messages = read_conversation(options.conversation);
   std::vector<std::string> tools;
@@ -59,15 +56,7 @@ int run_chat(const ChatOptions& options) {
   const Digest fingerprint = value_or_throw(model_fingerprint(opened.checkpoint));
   LoadedModel model = value_or_throw(load_weights(std::move(opened), options.settings));
   model.fingerprint = fingerprint;
-  try {
-    ChatLoop chat(options, model);
-    if (!options.session.empty()) chat.go_on_with(options.session);
-    if (!messages.empty()) chat.begin_with(std::move(messages));
-    if (!tools.empty()) chat.offer_tools(std::move(tools));
-    return chat.run();
-  } catch (const ClosedPipe&) {
-    return kClosedPipeStatus;
-  }
+  return talk(options, model, std::move(messages), std::move(tools));
 }
 
 }  // namespace ingot

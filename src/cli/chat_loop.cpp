@@ -203,4 +203,18 @@ int ChatLoop::converse() {
   return read_messages();
 }
 
+int talk(const ChatOptions& options, LoadedModel& model, std::vector<ChatMessage> messages,
+         std::vector<std::string> tools) {
+  ignore_closed_pipes();
+  try {
+    ChatLoop chat(options, model);
+    if (!options.session.empty()) chat.go_on_with(options.session);
+    if (!messages.empty()) chat.begin_with(std::move(messages));
+    if (!tools.empty()) chat.offer_tools(std::move(tools));
+    return chat.run();
+  } catch (const ClosedPipe&) {
+    return kClosedPipeStatus;
+  }
+}
+
 }  // namespace ingot

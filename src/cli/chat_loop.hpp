@@ -135,4 +135,11 @@ class ChatLoop final : private ChatActions {
   int status_ = 0;
 };
 
+/// A whole chat with a model that is loaded: what `ingot chat` does from there on.
+/// @param messages  to begin with, checked; may be empty
+/// @param tools     functions that the model may call, as parse_chat_tools() gives them
+/// Returns the exit status. Throws EngineError.
+int talk(const ChatOptions& options, LoadedModel& model, std::vector<ChatMessage> messages,
+         std::vector<std::string> tools);
+
 }  // namespace ingot

@@ -68,7 +68,7 @@ std::optional<TurnStats> ChatLoop::answer_once(Turn turn, std::string question) 
   const auto stats = generate(turn, std::move(question), view);
   if (!stats) {
     complain(stats.error());
-    status_ = exit_status(stats.error().code);
+    if (!interactive_) status_ = exit_status(stats.error().code);
     return std::nullopt;
   }
   now_->unsaved = true;
@@ -109,7 +109,7 @@ bool ChatLoop::run_tool_command() {
                              });
     if (!result) {
       complain(result.error());
-      status_ = exit_status(result.error().code);
+      if (!interactive_) status_ = exit_status(result.error().code);
       return false;
     }
     while (result->ends_with('\n'))

@@ -32,6 +32,7 @@ PtyProgram::PtyProgram(const std::vector<std::string>& arguments, const PtyOptio
     : screen_(options.columns, options.rows) {
   const char* path = std::getenv("INGOT_TEST_PROGRAM");
   std::vector<std::string> command{path != nullptr ? path : "build/ingot"};
+  if (!options.program.empty()) command[0] = options.program;
   command.insert(command.end(), arguments.begin(), arguments.end());
   const std::vector<char*> argv = pointers(command);
   const std::vector<char*> envp = pointers(options.environment);

@@ -15,6 +15,7 @@ struct PtyOptions {
   int columns = 80;
   int rows = 24;
   std::vector<std::string> environment = {"HOME=/nonexistent", "TERM=xterm-256color"};
+  std::string program;     ///< empty: INGOT_TEST_PROGRAM, else build/ingot
   bool as_nobody = false;  ///< without root's rights
 };
 

@@ -65,7 +65,7 @@ bool drain(int fd, std::string& to) {
 }  // namespace
 
 ProgramResult run_ingot(const std::vector<std::string>& arguments, const ProgramOptions& options) {
-  std::vector<std::string> command{program_path()};
+  std::vector<std::string> command{options.program.empty() ? program_path() : options.program};
   command.insert(command.end(), arguments.begin(), arguments.end());
   const std::vector<char*> argv = pointers(command);
   const std::vector<char*> envp = pointers(options.environment);

@@ -28,6 +28,7 @@ struct ProgramOptions {
   std::function<void(int)> then;
   std::string output_file;    ///< opened as its standard output; empty: a pipe to us
   bool close_output = false;  ///< nobody reads its standard output
+  std::string program;        ///< empty: INGOT_TEST_PROGRAM, else build/ingot
   bool as_nobody = false;  ///< without root's rights; needs root to begin with, or not to be root
 };
 
