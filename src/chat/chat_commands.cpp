@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 namespace ingot {
 namespace {
@@ -13,32 +14,29 @@ using K = ArgumentKind;
 
 constexpr ChatCommand kCommands[] = {
     {"/help", "[COMMAND]", K::command, "this list, or one command of it", &A::help},
-    {"/new", "[NAME]", K::text, "begin a new conversation; a named one stays open beside it",
-     &A::begin_new},
+    {"/new", "[NAME]", K::text, "begin a new conversation; a named one stays open", &A::begin_new},
     {"/undo", "", K::none, "take the last question and its answer back", &A::undo},
     {"/retry", "", K::none, "answer the last question again", &A::retry},
     {"/edit", "[TEXT]", K::text, "write the next message in $EDITOR", &A::edit},
-    {"/system", "[TEXT]", K::text, "show the system message, or set it (none removes it)",
+    {"/system", "[TEXT|none]", K::text, "show the system message, set it, remove it",
      &A::set_system},
-    {"/think", "[none|low|high|max] [budget N] | fold | show", K::effort,
-     "how much the model thinks, after how many tokens it must answer, and whether that is shown",
+    {"/think", "[none|low|high|max] [budget N]", K::effort,
+     "how much the model thinks, and when it must answer;\nfold hides what it thinks, show shows "
+     "it",
      &A::think},
-    {"/set", "[SETTING VALUE]", K::setting,
-     "show the settings of this session, or set one (unset gives the default back)", &A::set},
-    {"/stats", "[on|off]", K::text,
-     "tokens and times of this session; off drops the line after each answer", &A::stats},
+    {"/set", "[SETTING [VALUE]]", K::setting, "settings of this session; unset gives the default",
+     &A::set},
+    {"/stats", "[on|off]", K::text, "tokens and times so far; the line after each answer",
+     &A::stats},
     {"/tokens", "[TEXT]", K::text, "ids of a text, or of the last question", &A::tokens},
-    {"/save", "[NAME]", K::session, "save this session, with what the engine holds of it",
-     &A::save},
+    {"/save", "[NAME]", K::session, "save this session, with the state of the engine", &A::save},
     {"/load", "NAME", K::session, "go on with an open session, or a saved one", &A::load},
     {"/sessions", "", K::none, "list open and saved sessions", &A::sessions},
-    {"/fork", "NAME", K::session, "go on in a copy of this session", &A::fork},
-    {"/attach", "[FILE]", K::file, "put a text file in front of the next message; alone: drop it",
-     &A::attach},
+    {"/fork", "NAME", K::text, "go on in a copy of this session", &A::fork},
+    {"/attach", "[FILE]", K::file, "a text file for the next message; alone: drop it", &A::attach},
     {"/export", "FILE.md|FILE.jsonl", K::file, "write the conversation to a new file",
      &A::export_to},
-    {"/tool", "[FILE.json|none]", K::file,
-     "let the model call the functions of this file; you give the results", &A::tool},
+    {"/tool", "[FILE.json|none]", K::file, "functions that the model may call", &A::tool},
     {"/quit", "", K::none, "leave (Ctrl-D does, too)", &A::quit},
 };
 
@@ -66,15 +64,21 @@ const ChatCommand* find_chat_command(std::string_view name) {
 
 std::string chat_commands_help() {
   std::string out;
-  constexpr std::size_t kUsageColumns = 34;
+  constexpr std::size_t kUsageColumns = 28;
   for (const ChatCommand& command : kCommands) {
     std::string usage(command.name);
     if (!command.arguments.empty()) usage += ' ' + std::string(command.arguments);
-    if (usage.size() > kUsageColumns - 1) {
+    if (usage.size() >= kUsageColumns) {
       out += usage + '\n';
       usage.clear();
     }
-    out += fmt::format("{:<{}}{}\n", usage, kUsageColumns, command.help);
+    std::string_view help = command.help;
+    while (!help.empty()) {
+      const std::size_t end = std::min(help.find('\n'), help.size());
+      out +=
+          fmt::format("{:<{}}{}\n", std::exchange(usage, {}), kUsageColumns, help.substr(0, end));
+      help.remove_prefix(std::min(end + 1, help.size()));
+    }
   }
   return out;
 }

@@ -44,14 +44,14 @@ struct ChatCommand {
   std::string_view name;       ///< with its slash
   std::string_view arguments;  ///< as the help shows them; empty: it takes none
   ArgumentKind kind;
-  std::string_view help;
+  std::string_view help;  ///< lines of at most 52 columns
   void (ChatActions::*run)(std::string_view);
 };
 
 std::span<const ChatCommand> chat_commands();
 const ChatCommand* find_chat_command(std::string_view name);
 
-/// The table as text, or of one command alone; lines of at most 80 columns where they can be.
+/// The table as text of at most 80 columns.
 std::string chat_commands_help();
 
 /// What a message asks for, if it is a command: one line that begins with a slash and a word. A

@@ -13,10 +13,9 @@ namespace ingot {
 namespace {
 
 constexpr std::string_view kKeys =
-    "\nA message of several lines: \\ at the end of a line, \"\"\" around it, Alt-Enter, or a "
-    "paste.\n"
-    "Ctrl-C ends an answer, Ctrl-R searches what you entered before, Ctrl-X Ctrl-E edits in "
-    "$EDITOR.\n";
+    "\nSeveral lines: \\ at the end of a line, \"\"\" around them, Alt-Enter, or a paste.\n"
+    "Ctrl-C ends an answer, Ctrl-T folds thinking, Ctrl-R searches the history,\n"
+    "Ctrl-X Ctrl-E opens $EDITOR, Tab completes commands.\n";
 
 std::pair<std::string_view, std::string_view> first_word(std::string_view text) {
   const std::size_t end = std::min(text.find_first_of(" \t"), text.size());

@@ -214,6 +214,7 @@ void ChatLoop::sessions(std::string_view) {
                           open->unsaved ? ", not saved" : ""));
   }
   for (const SessionStore::Entry& entry : store_.list()) {
+    if (find_open(entry.name) != nullptr) continue;
     write_out(fmt::format("  {:<20} saved {}, {} KiB\n", for_terminal(entry.name),
                           date_of(entry.time), (entry.bytes + 1023) / 1024));
   }

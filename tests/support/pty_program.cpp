@@ -71,6 +71,7 @@ bool PtyProgram::take(int timeout_ms) {
   if (got <= 0) return false;
   const std::string_view bytes(buffer, static_cast<std::size_t>(got));
   out_ += bytes;
+  arrivals_.push_back({std::chrono::duration<double>(Clock::now() - start_).count(), out_.size()});
   screen_.feed(bytes);
   return true;
 }

@@ -44,6 +44,12 @@ class PtyProgram {
   /// All that was written.
   const std::string& out() const { return out_; }
   const Screen& screen() const { return screen_; }
+  /// When, in seconds from the start, out() had grown to how many bytes.
+  struct Arrival {
+    double time_s;
+    std::size_t bytes;
+  };
+  const std::vector<Arrival>& arrivals() const { return arrivals_; }
   /// Whether the terminal would show what is typed.
   bool echoes() const;
 
@@ -55,6 +61,8 @@ class PtyProgram {
   int status_ = -1;
   std::string out_;
   std::size_t seen_ = 0;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::vector<Arrival> arrivals_;
   Screen screen_;
 };
 

@@ -7,7 +7,7 @@
 namespace ingot::test {
 
 /// What a terminal would show of a stream of bytes: a grid with wrapping and scrolling, the cursor
-/// movements and erasures that we write, and colours, which it drops. Anything else throws
+/// movements and erasures that we write, and the colours that we use. Anything else throws
 /// std::runtime_error: we write nothing that every terminal does not know.
 class Screen {
  public:
@@ -21,12 +21,21 @@ class Screen {
   /// at the end are left out.
   std::vector<std::string> lines() const;
   std::string text() const;
+  /// The rows on the screen as a picture.
+  std::string svg() const;
   int row() const { return row_; }
   int column() const { return column_; }
   bool bracketed_paste() const { return bracketed_paste_; }
 
  private:
-  using Row = std::vector<std::string>;  ///< a wide character is followed by an empty cell
+  struct Cell {
+    std::string text = " ";  ///< empty behind a wide character
+    int style = 0;           ///< the number of the colour sequence; 0 is the terminal's own
+    bool is_blank() const { return text == " "; }
+  };
+  using Row = std::vector<Cell>;
+
+  static std::string joined(const Row& row);
 
   void put(std::string_view grapheme);
   void line_feed();
@@ -38,6 +47,7 @@ class Screen {
   std::vector<Row> gone_;
   int row_ = 0;
   int column_ = 0;
+  int style_ = 0;
   bool wrap_pending_ = false;
   bool bracketed_paste_ = false;
   std::string held_;  ///< an escape sequence or character that is not complete

@@ -2,7 +2,9 @@
 
 #include <catch2/catch.hpp>
 #include <set>
+#include <sstream>
 
+#include "runtime/base/atomic_publish.hpp"
 #include "tests/support/temp_dir.hpp"
 
 using namespace ingot;
@@ -49,9 +51,17 @@ TEST_CASE("every command is in the help, once, on short lines", "[cpu][chat]") {
     CHECK(names.insert(command.name).second);
     CHECK(find_chat_command(command.name) == &command);
     CHECK(help.find(std::string(command.name)) != std::string::npos);
-    CHECK(help.find(std::string(command.help)) != std::string::npos);
+    CHECK(help.find(std::string(command.help.substr(0, command.help.find('\n')))) !=
+          std::string::npos);
     CHECK((command.arguments.empty()) == (command.kind == ArgumentKind::none));
   }
+  std::istringstream lines(help);
+  for (std::string line; std::getline(lines, line);)
+    CHECK(line.size() <= 80);
+  // The page of the documentation shows it as it is.
+  const auto page = read_whole_file(golden_dir() / "../../docs/chat.md");
+  REQUIRE(page);
+  CHECK(page->find(help) != std::string::npos);
 }
 
 TEST_CASE("commands and their arguments are completed", "[cpu][chat]") {

@@ -1,6 +1,7 @@
 // `ingot chat` over an engine that answers by a script: what it shows and what it does with it.
 #include <csignal>
 #include <cstdlib>
+#include <regex>
 
 #include "tests/src/cli/chat_on_terminal.hpp"
 #include "tests/support/run_program.hpp"
@@ -263,4 +264,32 @@ TEST_CASE("an effort and a temperature of a saved session come back with it", "[
   REQUIRE(program->wait_for("END"));
   program->send("/system\r");
   REQUIRE(program->wait_for("be brief"));
+}
+
+// INGOT_TEST_RECORD=FILE writes what is shown, for the page.
+TEST_CASE("the page of the chat shows what the program shows", "[cpu][cli][pty]") {
+  const Scripted script(
+      {"A table of boxes; the hash picks one.</think>It finds a value by its key:\n\n```python\n"
+       "ages = {\"Ada\": 36}\nprint(ages[\"Ada\"])  # 36\n```",
+       "A risk.</think>Two keys may fall into one box (衝突): then both are compared. 😀"});
+  PtyOptions options;
+  options.columns = 120;  // no line with figures wraps
+  options.rows = 60;
+  const auto program = script.terminal({"--thinking", "high"}, options);
+  enter(*program, "What is a hash table?");
+  enter(*program, "What can go wrong\\\rwith it?");
+  enter(*program, "/save tables");
+  enter(*program, "/fork other");
+  enter(*program, "/sessions");
+  enter(*program, "/load tables");
+  enter(*program, "/bogus");
+  program->send("/qu\t\r");
+  REQUIRE(program->wait() == 0);
+  const std::string shown = std::regex_replace(
+      program->screen().text(), std::regex("first token [0-9.]+ s, [0-9.]+ tokens/s"),
+      "first token … s, … tokens/s");
+  if (const char* file = std::getenv("INGOT_TEST_RECORD")) write_file(file, shown);
+  const std::string page = *ingot::read_whole_file(golden_dir() / "../../docs/chat.md");
+  CAPTURE(shown);
+  CHECK(page.find("<!-- transcript -->\n~~~\n" + shown + "~~~\n") != std::string::npos);
 }
