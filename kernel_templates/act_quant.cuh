@@ -38,7 +38,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       TILED ? args.codes + (tile_row - token % 8) * 128 + fp8_tile_offset(token % 8, part * 8)
             : args.codes + item * 128 + part * 8;
   *reinterpret_cast<uint2*>(to) = group.codes;
-  if (part == 0) args.scale[TILED ? tile_row : item] = group.scale;
+  if (part == 0)
+    args.scale[TILED ? tile_row : static_cast<i64>(token) * act_quant_scale_stride(args.cols) + k] =
+        group.scale;
 }
 
 }  // namespace ingot::kernels

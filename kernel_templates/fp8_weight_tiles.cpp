@@ -24,15 +24,16 @@ void check_sizes(std::size_t from_bytes, std::size_t to_bytes, int rows, int col
 }
 
 /// Calls visit(offset in the weight, offset in the tiles) for every 16-byte chunk, tiles ascending.
+/// @param stride  bytes from row to row of the weight
 template <class Visit>
-void for_each_chunk(int rows, int cols, Visit visit) {
+void for_each_chunk(std::ptrdiff_t stride, int rows, int cols, Visit visit) {
   std::size_t tile = 0;
   for (int row0 = 0; row0 < rows; row0 += FP8_TILE) {
     for (int col0 = 0; col0 < cols; col0 += FP8_TILE, tile += FP8_TILE_BYTES) {
       for (int line = 0; line < FP8_TILE; ++line) {
-        const auto row = static_cast<std::size_t>(row0 + fp8_tile_row(line));
+        const std::ptrdiff_t row = (row0 + fp8_tile_row(line)) * stride + col0;
         for (int col = 0; col < FP8_TILE; col += kChunk) {
-          visit(row * static_cast<std::size_t>(cols) + static_cast<std::size_t>(col0 + col),
+          visit(static_cast<std::size_t>(row + col),
                 tile + static_cast<std::size_t>(fp8_tile_offset(line, col)));
         }
       }
@@ -45,15 +46,22 @@ void for_each_chunk(int rows, int cols, Visit visit) {
 void pack_fp8_tiles(std::span<const std::byte> weight, int rows, int cols,
                     std::span<std::byte> tiles) {
   check_sizes(weight.size(), tiles.size(), rows, cols);
-  for_each_chunk(rows, cols, [&](std::size_t in_weight, std::size_t in_tiles) {
-    std::memcpy(&tiles[in_tiles], &weight[in_weight], kChunk);
+  pack_fp8_tiles(weight.data(), cols, rows, cols, tiles);
+}
+
+void pack_fp8_tiles(const std::byte* first, std::ptrdiff_t stride, int rows, int cols,
+                    std::span<std::byte> tiles) {
+  check_sizes(tiles.size(), tiles.size(), rows, cols);
+  std::byte* to = tiles.data();
+  for_each_chunk(stride, rows, cols, [=](std::size_t in_weight, std::size_t in_tiles) {
+    std::memcpy(to + in_tiles, first + in_weight, kChunk);
   });
 }
 
 void unpack_fp8_tiles(std::span<const std::byte> tiles, int rows, int cols,
                       std::span<std::byte> weight) {
   check_sizes(tiles.size(), weight.size(), rows, cols);
-  for_each_chunk(rows, cols, [&](std::size_t in_weight, std::size_t in_tiles) {
+  for_each_chunk(cols, rows, cols, [&](std::size_t in_weight, std::size_t in_tiles) {
     std::memcpy(&weight[in_weight], &tiles[in_tiles], kChunk);
   });
 }

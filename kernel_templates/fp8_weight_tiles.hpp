@@ -14,6 +14,11 @@ namespace ingot::kernels {
 /// Throws EngineError(invalid_argument) for other sizes.
 void pack_fp8_tiles(std::span<const std::byte> weight, int rows, int cols,
                     std::span<std::byte> tiles);
+/// The same for a range of a stored weight, such as a rank's share.
+/// @param first   its first element
+/// @param stride  bytes from row to row
+void pack_fp8_tiles(const std::byte* first, std::ptrdiff_t stride, int rows, int cols,
+                    std::span<std::byte> tiles);
 
 /// The reverse.
 void unpack_fp8_tiles(std::span<const std::byte> tiles, int rows, int cols,

@@ -11,7 +11,8 @@ constexpr int MOE_JOB_CODE_BYTES = 2048, MOE_JOB_BYTES = MOE_JOB_CODE_BYTES + 12
 
 struct MoeDecodeArgs {
   const fp8_e4m3* x;     // [tokens, HIDDEN] e4m3, 16-byte aligned
-  const float* x_scale;  // [tokens, HIDDEN / 128] powers of two; NaN where the group holds a NaN
+  const float* x_scale;  // [tokens, moe_x_scales(HIDDEN)] powers of two, as act_quant writes them;
+                         // NaN where the group holds a NaN
   const int* experts;    // [tokens, TOPK] ids in [0, EXPERTS), distinct within a token
   const float* weights;  // [tokens, TOPK] of the experts in the sum
   const u8*
@@ -40,8 +41,12 @@ constexpr int moe_record_bytes(int inter) {
 constexpr int moe_x_pitch(int hidden) {
   return hidden + 32;
 }
+// Scales of a row, in whole 16-byte words.
+constexpr int moe_x_scales(int hidden) {
+  return (hidden / 128 + 3) / 4 * 4;
+}
 constexpr int moe_x_scale_pitch(int hidden) {
-  return hidden / 128 + 4;
+  return moe_x_scales(hidden) + 4;
 }
 constexpr int moe_x_row_bytes(int hidden) {
   return moe_x_pitch(hidden) + 4 * moe_x_scale_pitch(hidden);

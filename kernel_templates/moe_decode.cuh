@@ -43,7 +43,7 @@
 namespace ingot::kernels {
 
 static_assert(INTER == 256 || INTER == 512 || INTER == 1024 || INTER == 2048, "whole segments");
-static_assert(STAGE_JOBS == 4 || STAGE_JOBS == 8, "a stage is 8.5 or 17 KiB");
+static_assert(STAGE_JOBS == 2 || STAGE_JOBS == 4 || STAGE_JOBS == 8, "a stage is 4 to 17 KiB");
 static_assert(HIDDEN % (STAGE_JOBS * MOE_JOB_COLS) == 0, "a strip is whole stages");
 static_assert(NMAX >= 1 && NMAX <= 8 && TOPK <= 32, "tokens are the N of the mma");
 static_assert(REDUCE_WARPS >= 1 && (X_BUFFERS == 1 || X_BUFFERS == 2), "roles");
@@ -62,7 +62,7 @@ constexpr int OUT_STRIPS = HIDDEN / MOE_JOB_ROWS;
 constexpr int INTER_JOBS = INTER / MOE_JOB_COLS;  // of down, of a strip
 constexpr int RECORD = moe_record_bytes(INTER);
 constexpr int X_PITCH = moe_x_pitch(HIDDEN), X_SCALE_PITCH = moe_x_scale_pitch(HIDDEN);
-constexpr int X_ROW = moe_x_row_bytes(HIDDEN);
+constexpr int X_ROW = moe_x_row_bytes(HIDDEN), X_SCALE_BYTES = 4 * moe_x_scales(HIDDEN);
 using moe::RESIDENT;
 using moe::SEGMENT_BLOCKS;
 using moe::SEGMENT_STAGES;
@@ -202,12 +202,12 @@ struct Block {
                                    int pitch_rows, TokenOf token_of) const {
     u8* to = region() + buffer * pitch_rows * X_ROW;
     const u32 full = bar(X_FULL + buffer);
-    copier.expect(full, rows * (HIDDEN + HIDDEN / 32));
+    copier.expect(full, rows * (HIDDEN + X_SCALE_BYTES));
     for (int r = 0; r < rows; ++r) {
       const i64 token = token_of(r);
       copier.copy(shared(to) + r * X_PITCH, args.x + token * HIDDEN, HIDDEN, full, r);
       copier.copy(shared(to) + pitch_rows * X_PITCH + r * X_SCALE_PITCH * 4,
-                  args.x_scale + token * (HIDDEN / 128), HIDDEN / 32, full, r);
+                  args.x_scale + token * moe_x_scales(HIDDEN), X_SCALE_BYTES, full, r);
     }
     copier.done(full);
   }

@@ -82,7 +82,7 @@ struct MoeDecode {
   /// others wait for.
   static constexpr int kShortRingJobs = 48;
   /// Few pairs keep their inputs and, with one barrier, all activations in every block.
-  static bool few(const Problem& problem) { return problem.pairs() <= 32; }
+  static bool few(const Problem& problem) { return problem.pairs() <= 32 && problem.batch <= 8; }
 
   /// The default without tuning.
   static Params default_params(const Problem& problem, const cu::DeviceLimits& device) {
@@ -96,7 +96,7 @@ struct MoeDecode {
     base.ROUND_EXPERTS = problem.whole_experts;
     base.BULK_COPY = device.arch >= 90;
     const bool roomy = device.smem_per_block_bytes >= 160 * 1024;
-    base.STAGE_JOBS = roomy && problem.hidden % 1024 == 0 ? 8 : 4;
+    base.STAGE_JOBS = roomy && problem.hidden % 1024 == 0 ? 8 : problem.hidden % 512 == 0 ? 4 : 2;
     base.NMAX = few(problem) ? std::max(1, problem.batch) : problem.batch >= 16 && roomy ? 8 : 4;
     base.BARRIERS = few(problem) && problem.pairs() * problem.inter <= 3072 ? 1 : 2;
     base.X_BUFFERS = !few(problem) && roomy ? 2 : 1;
@@ -111,7 +111,7 @@ struct MoeDecode {
   /// More stages than this cannot help: the bytes that keep a multiprocessor's share of the memory
   /// busy, less where a block has no more to read.
   static int most_stages(const Problem& problem, const Params& c) {
-    return (problem.batch == 1 ? 64 : 96) / c.STAGE_JOBS;
+    return std::min((problem.batch == 1 ? 64 : 96) / c.STAGE_JOBS, MOE_MOST_STAGES);
   }
 
   static Space<Params> space(const Problem& problem, const cu::DeviceLimits& device) {

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <cstring>
 
 #include "kernel_templates/moe_decode.args.h"
@@ -26,28 +25,37 @@ constexpr Place place_of(int i) {
   return i < 4 ? Place{bit + 1, bit + 7} : Place{bit + 4, bit};
 }
 
-/// What byte `b` of a stored word (codes 2b and 2b + 1) becomes.
-using WordTable = std::array<std::array<std::uint32_t, 256>, 4>;
-constexpr WordTable make_word_table() {
-  WordTable table{};
-  for (unsigned b = 0; b < 4; ++b)
-    for (unsigned value = 0; value < 256; ++value)
-      for (unsigned half = 0; half < 2; ++half) {
-        const unsigned code = value >> (4 * half) & 15;
-        const Place place = place_of(static_cast<int>(2 * b + half));
-        table[b][value] |= (code & 7) << place.magnitude | (code >> 3) << place.sign;
-      }
-  return table;
+/// Codes 0 to 3 of four nibbles, each in the byte that place_of() names.
+constexpr std::uint32_t spread(std::uint32_t nibbles) {
+  return (nibbles & 0xf) << 8 | (nibbles & 0xf0) << 20 | (nibbles >> 8 & 0xf) |
+         (nibbles & 0xf000) << 4;
 }
-constexpr WordTable kWords = make_word_table();
+/// Eight stored codes, at their places. Shifts and masks alone, so that compilers do several words
+/// at a time.
+constexpr std::uint32_t pack_word(std::uint32_t codes) {
+  const std::uint32_t first = spread(codes), second = spread(codes >> 16);
+  return (first & 0x07070707) << 1 | (first & 0x08080808) << 4 | (second & 0x07070707) << 4 |
+         (second & 0x08080808) >> 3;
+}
+constexpr bool packs_as_placed() {
+  for (int i = 0; i < 8; ++i)
+    for (std::uint32_t code = 0; code < 16; ++code) {
+      const Place place = place_of(i);
+      if (pack_word(code << (4 * i)) != ((code & 7) << place.magnitude | (code >> 3) << place.sign))
+        return false;
+    }
+  return true;
+}
+static_assert(packs_as_placed());
 
-/// @param codes  four stored bytes
-std::uint32_t pack_word(const std::byte* codes) {
-  std::uint32_t word = 0;
-  for (std::size_t b = 0; b < 4; ++b)
-    word |= kWords[b][std::to_integer<std::size_t>(codes[b])];
-  return word;
+constexpr std::size_t kRowWords = kCols / 8;
+void pack_row(const std::byte* codes, std::uint32_t* words) {
+  std::uint32_t stored[kRowWords];
+  std::memcpy(stored, codes, sizeof stored);
+  for (std::size_t i = 0; i < kRowWords; ++i)
+    words[i] = pack_word(stored[i]);
 }
+
 /// A row's four scale bytes: the first on the exponent field of a float, the others 8, 16 and 24
 /// bits lower, turned around the end of the word.
 std::uint32_t pack_scales(const std::byte* scales) {
@@ -62,28 +70,42 @@ void check_scales(const std::byte* codes, const std::byte* scales) {
     if (scale == 255)
       throw EngineError(ErrorCode::corrupt, "packing an FP4 expert: a scale byte is 255, NaN");
     if (scale != 0) continue;
-    for (int i = 0; i < 16; ++i)
-      if ((codes[group * 16 + i] & std::byte{0x77}) != std::byte{0})
-        throw EngineError(ErrorCode::unsupported,
-                          "packing an FP4 expert: a scale is 2^-127 (byte 0) where weights are not "
-                          "zero: the kernels take scales from 2^-126 on");
+    std::uint64_t under_scale[2];
+    std::memcpy(under_scale, codes + group * 16, sizeof under_scale);
+    if (((under_scale[0] | under_scale[1]) & 0x7777777777777777) != 0)
+      throw EngineError(ErrorCode::unsupported,
+                        "packing an FP4 expert: a scale is 2^-127 (byte 0) where weights are not "
+                        "zero: the kernels take scales from 2^-126 on");
   }
 }
 
 /// @param row_of  (row of the job) -> codes and scales of its 128 columns
+/// @param ahead   bytes from a row's codes to those of the same row of the next strip. Rows lie too
+///                far apart for the processor to see the pattern: asking a strip ahead takes the
+///                memory's latency out of the packing.
 template <class RowOf>
-void pack_job(const RowOf& row_of, std::byte* job) {
-  for (int row = 0; row < kRows; ++row) {
-    const auto [codes, scales] = row_of(row);
-    check_scales(codes, scales);
-    const int tile = row / 16, g = row % 8, lower = row / 8 % 2;
-    for (int col = 0; col < kCols; col += 8) {
-      const int lane = g * 4 + col / 8 % 4, word = col / 32 % 2 * 2 + lower;
-      const std::uint32_t packed = pack_word(codes + col / 2);
-      std::memcpy(job + tile * 1024 + col / 64 * 512 + lane * 16 + word * 4, &packed, 4);
+void pack_job(const RowOf& row_of, std::ptrdiff_t ahead, std::byte* job) {
+  for (int first = 0; first < kRows; first += 16) {
+    for (int g = 0; g < 8; ++g) {
+      std::uint32_t words[2][kRowWords];  // of rows g and g + 8, which a lane holds side by side
+      std::uint32_t scale_words[2];
+      for (const int lower : {0, 1}) {
+        const auto [codes, scales] = row_of(first + g + 8 * lower);
+        __builtin_prefetch(codes + ahead, 0, 2);
+        check_scales(codes, scales);
+        pack_row(codes, words[lower]);
+        scale_words[lower] = pack_scales(scales);
+      }
+      for (std::size_t half = 0; half < kRowWords; half += kRowWords / 2) {
+        std::byte* lanes = job + first * 64 + half * 64 + g * 64;
+        for (std::size_t lane = 0; lane < 4; ++lane)
+          for (const std::size_t word : {0, 1, 2, 3}) {
+            std::memcpy(lanes, &words[word % 2][half + word / 2 * 4 + lane], 4);
+            lanes += 4;
+          }
+      }
+      std::memcpy(job + MOE_JOB_CODE_BYTES + first * 4 + g * 8, scale_words, sizeof scale_words);
     }
-    const std::uint32_t packed = pack_scales(scales);
-    std::memcpy(job + MOE_JOB_CODE_BYTES + tile * 64 + g * 8 + lower * 4, &packed, 4);
   }
 }
 
@@ -117,7 +139,7 @@ void pack_moe_gate_up(const Fp4Matrix& gate, const Fp4Matrix& up, int inter, int
           [&](int row) {
             return row_at(row / 8 % 2 == 0 ? gate : up, strip + row / 16 * 8 + row % 8, col);
           },
-          job);
+          kRows / 2 * gate.code_stride, job);
 }
 
 void pack_moe_down(const Fp4Matrix& down, int hidden, int inter, std::span<std::byte> jobs) {
@@ -125,7 +147,8 @@ void pack_moe_down(const Fp4Matrix& down, int hidden, int inter, std::span<std::
   std::byte* job = jobs.data();
   for (int strip = 0; strip < hidden; strip += kRows)
     for (int col = 0; col < inter; col += kCols, job += MOE_JOB_BYTES)
-      pack_job([&](int row) { return row_at(down, strip + row, col); }, job);
+      pack_job([&](int row) { return row_at(down, strip + row, col); }, kRows * down.code_stride,
+               job);
 }
 
 std::uint8_t moe_job_code(const std::byte* job, int row, int col) {

@@ -17,6 +17,15 @@ struct Fp4Matrix {
   std::ptrdiff_t scale_stride = 0;
 };
 
+/// The intermediate size for which moe_decode has kernels and that holds `inter` columns of a rank:
+/// what is narrower is filled up by zeros, which change nothing.
+constexpr int moe_width(int inter) {
+  int width = 256;
+  while (width < inter)
+    width *= 2;
+  return width;
+}
+
 /// Bytes of `rows` x `cols` elements as jobs.
 constexpr std::size_t moe_tile_bytes(int rows, int cols) {
   return static_cast<std::size_t>(rows / 32) * static_cast<std::size_t>(cols / 128) * 2176;

@@ -10,6 +10,7 @@ int exit_status(ErrorCode code) {
     case ErrorCode::unsupported:
       return 2;
     case ErrorCode::compile_failed:
+    case ErrorCode::exhausted:
     case ErrorCode::io:
     case ErrorCode::cuda:
     case ErrorCode::nccl:
@@ -30,6 +31,8 @@ std::string_view error_code_name(ErrorCode code) {
       return "unsupported";
     case ErrorCode::compile_failed:
       return "compile failed";
+    case ErrorCode::exhausted:
+      return "exhausted";
     case ErrorCode::io:
       return "input/output";
     case ErrorCode::cuda:

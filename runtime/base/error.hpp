@@ -16,6 +16,7 @@ enum class ErrorCode {
   corrupt,           ///< outside bytes contradict themselves or their format
   unsupported,       ///< well-formed, but a flavour, version or device that we do not run
   compile_failed,    ///< NVRTC refused a kernel; `Error::log` holds its words
+  exhausted,         ///< room that was set aside, such as pages of context, is used up
   io,                ///< the operating system refused to read, write or map
   cuda,              ///< the driver returned an error
   nccl,              ///< NCCL returned an error

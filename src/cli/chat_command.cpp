@@ -43,7 +43,8 @@ int run_chat(const ChatOptions& options) {
     const std::string json = value_or_throw(read_text_file(options.tools, kMaxMessagesBytes));
     tools = value_or_throw(parse_chat_tools(json, options.tools.string()));
   }
-  OpenedModel opened = value_or_throw(open_model(options.settings, WithTokenizer::yes));
+  OpenedModel opened =
+      value_or_throw(open_model(options.settings, options.environment, WithTokenizer::yes));
   value_or_throw(check_sampling(options.settings, opened.config()));
   value_or_throw(check_effort(thinking_from_name(options.settings.thinking), opened.efforts));
   if (!messages.empty()) {
@@ -54,7 +55,8 @@ int run_chat(const ChatOptions& options) {
     }
   }
   const Digest fingerprint = value_or_throw(model_fingerprint(opened.checkpoint));
-  LoadedModel model = value_or_throw(load_weights(std::move(opened), options.settings));
+  LoadedModel model =
+      value_or_throw(load_weights(std::move(opened), options.settings, options.environment));
   model.fingerprint = fingerprint;
   return talk(options, model, std::move(messages), std::move(tools));
 }

@@ -1,16 +1,51 @@
 #include "src/cli/device.hpp"
 
-namespace ingot {
+#include <fmt/format.h>
 
-Result<DeviceChoice> choose_device(std::string_view wanted) {
+#include <filesystem>
+#include <vector>
+
+#include "runtime/base/shared_library.hpp"
+#include "runtime/cuda/context.hpp"
+#include "runtime/jit/arch.hpp"
+
+namespace ingot {
+namespace {
+
+/// The first GPU, where it can run the model.
+Result<cu::DeviceInfo> usable_gpu(const Environment& environment) {
+  std::vector<std::filesystem::path> directories = environment.library_dirs;
+  for (auto& usual : usual_library_directories())
+    directories.push_back(std::move(usual));
+  const auto driver = cu::DriverApi::open(directories);
+  if (!driver) return Unexpected(driver.error());
+  try {
+    auto devices = cu::list_devices(**driver);
+    if (devices.empty()) return fail(ErrorCode::not_found, "the driver shows no GPU");
+    const auto arch = jit::arch_of(devices[0].compute_major, devices[0].compute_minor);
+    if (!arch) return Unexpected(arch.error());
+    return std::move(devices[0]);
+  } catch (const EngineError& error) {
+    return Unexpected(error.error());
+  }
+}
+
+}  // namespace
+
+Result<DeviceChoice> choose_device(std::string_view wanted, const Environment& environment) {
+  if (wanted == "cpu") return DeviceChoice{Device::cpu, "device cpu, as asked"};
+  const auto gpu = usable_gpu(environment);
+  if (gpu) {
+    return DeviceChoice{Device::cuda, fmt::format("device cuda: {}, {:.0f} GB", gpu->name,
+                                                  static_cast<double>(gpu->memory_bytes) / 1e9)};
+  }
   if (wanted == "cuda") {
     return fail(
         ErrorCode::unsupported,
-        "--device cuda: this build runs the model on the CPU, the device engine is not part "
-        "of it; use --device cpu");
+        fmt::format("--device cuda: {}; `ingot doctor` shows more, --device cpu runs without",
+                    gpu.error().message));
   }
-  if (wanted == "cpu") return DeviceChoice{Device::cpu, "device cpu, as asked"};
-  return DeviceChoice{Device::cpu, "device cpu: this build has no device engine"};
+  return DeviceChoice{Device::cpu, fmt::format("device cpu: {}", gpu.error().message)};
 }
 
 }  // namespace ingot

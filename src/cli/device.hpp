@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "runtime/base/error.hpp"
+#include "src/cli/environment.hpp"
 
 namespace ingot {
 
@@ -14,9 +15,11 @@ struct DeviceChoice {
   std::string reason;  ///< one line for people: what was taken and why
 };
 
-/// Decides where the model runs.
+/// Decides where the model runs: on the first GPU where there is a driver, a GPU and kernels for
+/// its architecture, else on the CPU.
 /// @param wanted "auto", "cuda" or "cpu"
 /// Error: unsupported if `wanted` cannot be had here; the message says why and what to do.
-[[nodiscard]] Result<DeviceChoice> choose_device(std::string_view wanted);
+[[nodiscard]] Result<DeviceChoice> choose_device(std::string_view wanted,
+                                                 const Environment& environment);
 
 }  // namespace ingot

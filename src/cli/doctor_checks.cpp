@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "src/cli/builtin_model.hpp"
 #include "src/cli/device.hpp"
 #include "src/text/tokenizer.hpp"
 #include "src/weights/open_checkpoint.hpp"
@@ -94,23 +95,24 @@ Finding examine_cache(const Settings& settings) {
           fmt::format("{}, {:.1f} GiB free", settings.cache_dir, gib(free_bytes)), ""};
 }
 
-std::vector<Finding> examine_model(const Settings& settings) {
+/// @param name  of the finding: whether it is the named model or the built-in one
+std::vector<Finding> examine_model(const std::string& name, const std::string& folder) {
   std::vector<Finding> findings;
-  const auto checkpoint = open_checkpoint(settings.model);
+  const auto checkpoint = open_checkpoint(folder);
   if (!checkpoint) {
-    findings.push_back({"model", State::bad, checkpoint.error().message,
-                        "`ingot inspect` shows all that is wrong"});
+    findings.push_back(
+        {name, State::bad, checkpoint.error().message, "`ingot inspect` shows all that is wrong"});
     return findings;
   }
   std::size_t bytes = 0;
   for (const TensorView& tensor : checkpoint->tensors())
     bytes += tensor.bytes.size();
-  findings.push_back({"model", State::good,
-                      fmt::format("{}: {} layers, {} tensors, {:.2f} GiB", settings.model,
-                                  checkpoint->config().num_layers, checkpoint->tensors().size(),
-                                  gib(static_cast<double>(bytes))),
-                      ""});
-  const auto tokenizer = Tokenizer::load(settings.model);
+  findings.push_back(
+      {name, State::good,
+       fmt::format("{}: {} layers, {} tensors, {:.2f} GiB", folder, checkpoint->config().num_layers,
+                   checkpoint->tensors().size(), gib(static_cast<double>(bytes))),
+       ""});
+  const auto tokenizer = Tokenizer::load(folder);
   if (tokenizer) {
     findings.push_back(
         {"tokenizer", State::good, fmt::format("{} token ids", tokenizer->size()), ""});
@@ -121,22 +123,30 @@ std::vector<Finding> examine_model(const Settings& settings) {
   return findings;
 }
 
+void append(std::vector<Finding>& findings, std::vector<Finding> more) {
+  for (Finding& finding : more)
+    findings.push_back(std::move(finding));
+}
+
 }  // namespace
 
 std::vector<Finding> examine(const Settings& settings, const Environment& environment) {
   std::vector<Finding> findings{examine_cpu(), examine_memory()};
-  for (Finding& finding : examine_gpus(environment))
-    findings.push_back(std::move(finding));
+  append(findings, examine_gpus(environment));
   findings.push_back(examine_cache(settings));
-  const auto device = choose_device(settings.device);
+  const auto device = choose_device(settings.device, environment);
   if (device) {
     findings.push_back({"device", State::good, device->reason, ""});
   } else {
     findings.push_back({"device", State::bad, device.error().message, "use --device cpu"});
   }
   if (!settings.model.empty()) {
-    for (Finding& finding : examine_model(settings))
-      findings.push_back(std::move(finding));
+    append(findings, examine_model("model", settings.model));
+  } else if (const auto builtin = find_builtin_model(environment.program)) {
+    append(findings, examine_model("built-in model", builtin->string()));
+  } else {
+    findings.push_back({"built-in model", State::absent, builtin.error().message,
+                        "without it commands need --model"});
   }
   return findings;
 }

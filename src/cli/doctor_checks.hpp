@@ -22,7 +22,7 @@ struct Finding {
   std::string advice;  ///< what to do; empty where all is well
 };
 
-/// Looks at the machine, and at the model where the settings name one.
+/// Looks at the machine, and at the model: the one that the settings name, else the built-in one.
 std::vector<Finding> examine(const Settings& settings, const Environment& environment);
 
 /// NVIDIA's side of the machine: driver, cards, peer access, NVRTC, NCCL.

@@ -6,7 +6,8 @@
 
 namespace ingot {
 
-/// What the program takes from environment variables. Read once, in options.cpp.
+/// What the program takes from environment variables, and where it lies itself. Read once, in
+/// options.cpp.
 struct Environment {
   std::filesystem::path cache_home;  ///< XDG_CACHE_HOME, else HOME/.cache; empty if neither is set
   std::string cache_home_from;       ///< the variable that gave it
@@ -15,9 +16,10 @@ struct Environment {
   /// Folders for NVIDIA's libraries: INGOT_LIBRARY_PATH, then those that CUDA_HOME, CUDA_PATH,
   /// CONDA_PREFIX and VIRTUAL_ENV (wheels) imply.
   std::vector<std::filesystem::path> library_dirs;
-  std::string editor;          ///< VISUAL or EDITOR
-  bool no_color = false;       ///< NO_COLOR is set and not empty
-  bool dumb_terminal = false;  ///< TERM is unset or "dumb"
+  std::filesystem::path program;  ///< this executable, links resolved; empty if not known
+  std::string editor;             ///< VISUAL or EDITOR
+  bool no_color = false;          ///< NO_COLOR is set and not empty
+  bool dumb_terminal = false;     ///< TERM is unset or "dumb"
 };
 
 }  // namespace ingot

@@ -150,10 +150,12 @@ int run_generate(const GenerateOptions& options) {
   const BatchFormat format = format_of(options);
   const InputFile input(options.input);
   value_or_throw(OutputFile::check(options.output, options.input, options.force));
-  OpenedModel opened = value_or_throw(open_model(options.settings, WithTokenizer::yes));
+  OpenedModel opened =
+      value_or_throw(open_model(options.settings, options.environment, WithTokenizer::yes));
   value_or_throw(check_sampling(options.settings, opened.config()));
   value_or_throw(check_effort(thinking_from_name(options.settings.thinking), opened.efforts));
-  LoadedModel model = value_or_throw(load_weights(std::move(opened), options.settings));
+  LoadedModel model =
+      value_or_throw(load_weights(std::move(opened), options.settings, options.environment));
   // Only now: what ends the program while it loads leaves nothing behind, and what comes from here
   // on is a request.
   const InterruptGuard interrupt;

@@ -63,6 +63,11 @@ void print_table(const InspectReport& report, std::FILE* out) {
                           report.tp, thousands(report.rank.all()),
                           static_cast<double>(report.rank.all()) / 1e9,
                           thousands(report.rank.sharded), thousands(report.rank.replicated)));
+    row("device", report.device_refusal.empty()
+                      ? fmt::format("{} bytes ({:.2f} GB) of weights in each rank's memory",
+                                    thousands(report.rank_device_bytes),
+                                    static_cast<double>(report.rank_device_bytes) / 1e9)
+                      : report.device_refusal);
   }
   for (const std::string& note : report.notes)
     row("note", note);
@@ -107,7 +112,10 @@ nlohmann::ordered_json to_json(const InspectReport& report) {
     json["tp"] = {{"size", report.tp},
                   {"bytes_per_rank", report.rank.all()},
                   {"sharded_bytes_per_rank", report.rank.sharded},
-                  {"replicated_bytes_per_rank", report.rank.replicated}};
+                  {"replicated_bytes_per_rank", report.rank.replicated},
+                  {"device_bytes_per_rank", nullptr}};  // null: no GPU can run it so
+    if (report.device_refusal.empty())
+      json["tp"]["device_bytes_per_rank"] = report.rank_device_bytes;
   }
   json["notes"] = report.notes;
   json["problems"] = nlohmann::ordered_json::array();

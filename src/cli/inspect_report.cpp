@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "src/checkpoint/flavour.hpp"
+#include "src/executor/device_weights.hpp"
 #include "src/weights/open_checkpoint.hpp"
 
 namespace ingot {
@@ -92,6 +93,11 @@ void add_split(InspectReport& report, const ModelConfig& config,
   for (const TensorSpec& spec : table) {
     const auto bytes = static_cast<std::uint64_t>(range_bytes(rank_range(spec, 0, tp), spec.dtype));
     (spec.split == Split::replicated ? report.rank.replicated : report.rank.sharded) += bytes;
+  }
+  try {
+    report.rank_device_bytes = executor::device_weight_bytes(config, {.tp_size = tp});
+  } catch (const EngineError& error) {
+    report.device_refusal = error.what();
   }
 }
 

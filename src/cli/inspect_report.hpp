@@ -44,7 +44,9 @@ struct InspectReport {
   std::vector<int> valid_tp_sizes;
   int tp = 0;  ///< 0: not asked for, or not valid
   RankBytes rank;
-  std::vector<std::string> notes;  ///< what is there and not read
+  std::uint64_t rank_device_bytes = 0;  ///< of device memory, as the kernels read its weights
+  std::string device_refusal;           ///< why a GPU cannot run the model so; empty if it can
+  std::vector<std::string> notes;       ///< what is there and not read
   Problems problems;
 };
 

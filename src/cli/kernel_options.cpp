@@ -68,6 +68,8 @@ Result<std::vector<std::string>> archs(const std::string& text) {
   return names;
 }
 
+}  // namespace
+
 KernelCacheOptions kernel_cache_options(const Settings& settings, const Environment& environment) {
   KernelCacheOptions options;
   if (!settings.cache_dirs.empty()) {
@@ -79,8 +81,6 @@ KernelCacheOptions kernel_cache_options(const Settings& settings, const Environm
   options.frozen = settings.frozen;
   return options;
 }
-
-}  // namespace
 
 CLI::App* add_prewarm(CLI::App& app, PrewarmFlags& flags) {
   CLI::App* prewarm = app.add_subcommand("prewarm", "compile a model's kernels ahead of time");

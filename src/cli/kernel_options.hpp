@@ -15,6 +15,9 @@ class App;
 
 namespace ingot {
 
+/// The caches that the settings name, and where NVIDIA's libraries may lie.
+KernelCacheOptions kernel_cache_options(const Settings& settings, const Environment& environment);
+
 /// The flags of `ingot prewarm` as given.
 struct PrewarmFlags {
   std::string model, config, archs, tp = "1", batch = "1,2,4,8,16,32,64,128",

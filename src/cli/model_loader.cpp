@@ -6,7 +6,8 @@
 #include <filesystem>
 
 #include "runtime/base/log.hpp"
-#include "src/cli/device.hpp"
+#include "src/cli/device_loader.hpp"
+#include "src/cli/kernel_options.hpp"
 #include "src/reference/reference_engine.hpp"
 #include "src/weights/open_checkpoint.hpp"
 
@@ -38,9 +39,10 @@ Result<void> check_is_folder(const std::string& model) {
 
 }  // namespace
 
-Result<OpenedModel> open_model(const Settings& settings, WithTokenizer with_tokenizer) {
+Result<OpenedModel> open_model(const Settings& settings, const Environment& environment,
+                               WithTokenizer with_tokenizer) {
   if (auto folder = check_is_folder(settings.model); !folder) return Unexpected(folder.error());
-  const auto device = choose_device(settings.device);
+  const auto device = choose_device(settings.device, environment);
   if (!device) return Unexpected(device.error());
   auto checkpoint = open_checkpoint(settings.model);
   if (!checkpoint) return Unexpected(checkpoint.error());
@@ -64,21 +66,34 @@ Result<OpenedModel> open_model(const Settings& settings, WithTokenizer with_toke
       .tokenizer = std::move(tokenizer),
       .efforts = efforts,
       .max_context = max_context,
+      .device = device->device,
       .device_reason = settings.device == "auto" ? device->reason : std::string(),
   };
 }
 
-Result<LoadedModel> load_weights(OpenedModel opened, const Settings& settings) {
+Result<LoadedModel> load_weights(OpenedModel opened, const Settings& settings,
+                                 const Environment& environment) {
   if (!opened.device_reason.empty()) log::info("{}", opened.device_reason);
+  LoadedModel model;
+  model.name = std::move(opened.name);
+  model.tokenizer = std::move(opened.tokenizer);
+  model.efforts = opened.efforts;
+  if (opened.device == Device::cuda) {
+    auto engine = load_device_engine(
+        opened.checkpoint,
+        {.cache = kernel_cache_options(settings, environment),
+         .max_context = opened.max_context,
+         .max_sequences = std::max(16, 2 * static_cast<int>(settings.max_batch) + 8),
+         .threads = static_cast<int>(settings.threads)});
+    if (!engine) return Unexpected(engine.error());
+    model.engine = std::move(*engine);
+    return model;
+  }
   const ReferenceOptions options{
       .threads = static_cast<int>(settings.threads),
       .tp_size = static_cast<int>(settings.tp_size),
       .max_context = opened.max_context,
   };
-  LoadedModel model;
-  model.name = std::move(opened.name);
-  model.tokenizer = std::move(opened.tokenizer);
-  model.efforts = opened.efforts;
   try {
     model.engine = make_reference_engine(std::move(opened.checkpoint), options);
   } catch (const EngineError& error) {
@@ -87,10 +102,11 @@ Result<LoadedModel> load_weights(OpenedModel opened, const Settings& settings) {
   return model;
 }
 
-Result<LoadedModel> load_model(const Settings& settings, WithTokenizer with_tokenizer) {
-  auto opened = open_model(settings, with_tokenizer);
+Result<LoadedModel> load_model(const Settings& settings, const Environment& environment,
+                               WithTokenizer with_tokenizer) {
+  auto opened = open_model(settings, environment, with_tokenizer);
   if (!opened) return Unexpected(opened.error());
-  return load_weights(std::move(*opened), settings);
+  return load_weights(std::move(*opened), settings, environment);
 }
 
 SchedulerOptions scheduler_options(const Settings& settings) {

@@ -7,6 +7,8 @@
 #include "runtime/base/error.hpp"
 #include "runtime/base/hash.hpp"
 #include "src/checkpoint/checkpoint.hpp"
+#include "src/cli/device.hpp"
+#include "src/cli/environment.hpp"
 #include "src/cli/settings.hpp"
 #include "src/engine/engine.hpp"
 #include "src/schedule/scheduler.hpp"
@@ -34,6 +36,7 @@ struct OpenedModel {
   std::optional<Tokenizer> tokenizer;
   EffortTable efforts = EffortTable::april;
   std::int64_t max_context = 0;
+  Device device = Device::cpu;
   std::string device_reason;  ///< which device was taken and why, where the user left that open
 
   const ModelConfig& config() const { return checkpoint.config(); }
@@ -41,16 +44,21 @@ struct OpenedModel {
 
 /// Opens the checkpoint of `settings.model`; reads headers and the tokenizer, no weights.
 /// Errors: those of load_model.
-[[nodiscard]] Result<OpenedModel> open_model(const Settings& settings, WithTokenizer tokenizer);
+[[nodiscard]] Result<OpenedModel> open_model(const Settings& settings,
+                                             const Environment& environment,
+                                             WithTokenizer tokenizer);
 
 /// Reads the weights. Errors: corrupt for damage found in them.
-[[nodiscard]] Result<LoadedModel> load_weights(OpenedModel opened, const Settings& settings);
+[[nodiscard]] Result<LoadedModel> load_weights(OpenedModel opened, const Settings& settings,
+                                               const Environment& environment);
 
 /// Both in one: opens the checkpoint of `settings.model` and makes the engine that `settings` ask
 /// for. Says in one line on standard error which device was taken and why, where the user left that
 /// open. Errors: those of open_checkpoint, Tokenizer::load and choose_device; invalid_argument
 /// where no model is named, the path is a file, or the TP size does not divide the model.
-[[nodiscard]] Result<LoadedModel> load_model(const Settings& settings, WithTokenizer tokenizer);
+[[nodiscard]] Result<LoadedModel> load_model(const Settings& settings,
+                                             const Environment& environment,
+                                             WithTokenizer tokenizer);
 
 /// The scheduler's options as the settings give them.
 SchedulerOptions scheduler_options(const Settings& settings);

@@ -164,9 +164,9 @@ CLI::App* add_tokens(CLI::App& app, Parsed& parsed) {
   CLI::App* tokens = app.add_subcommand("tokens", "token ids of a text or a conversation");
   tokens
       ->add_option("--model", parsed.tokens.model,
-                   "a checkpoint, any folder with a tokenizer, or its tokenizer.json")
-      ->type_name("DIR")
-      ->required();
+                   "a checkpoint, any folder with a tokenizer, or its tokenizer.json; without it "
+                   "the built-in model")
+      ->type_name("DIR");
   auto* sources = tokens->add_option_group("Input (one of them)");
   sources->add_option("--text", parsed.tokens_text, "a text")->type_name("TEXT");
   sources
@@ -193,8 +193,8 @@ CLI::App* add_tokens(CLI::App& app, Parsed& parsed) {
 CLI::App* add_inspect(CLI::App& app, Parsed& parsed) {
   CLI::App* inspect =
       app.add_subcommand("inspect", "what a checkpoint holds, and whether it is whole");
-  auto* folder =
-      inspect->add_option("DIR,--model", parsed.inspect_model, "folder of the checkpoint");
+  auto* folder = inspect->add_option("DIR,--model", parsed.inspect_model,
+                                     "folder of the checkpoint; without it the built-in model");
   folder->type_name("DIR");
   inspect->add_option("--tp", parsed.inspect_tp, "also print what each of N ranks loads")
       ->type_name("N");
@@ -293,6 +293,8 @@ Environment read_environment() {
     if (std::filesystem::is_directory(home, error)) environment.state_home = home / ".local/state";
   }
   environment.library_dirs = library_directories(variable);
+  std::error_code unknown;
+  environment.program = std::filesystem::read_symlink("/proc/self/exe", unknown);
   environment.editor = variable("VISUAL");
   if (environment.editor.empty()) environment.editor = variable("EDITOR");
   environment.no_color = !variable("NO_COLOR").empty();
@@ -455,6 +457,7 @@ Result<Command> parse_command_line(std::span<const char* const> arguments,
     const auto settings = settings_of(*score, parsed.score_settings);
     if (!settings) return Unexpected(settings.error());
     parsed.score.settings = settings->values();
+    parsed.score.environment = environment;
     const auto top = whole_number("--top", parsed.score_top, 0, 1000);
     if (!top) return Unexpected(top.error());
     parsed.score.top = static_cast<int>(*top);
@@ -471,11 +474,6 @@ Result<Command> parse_command_line(std::span<const char* const> arguments,
     return parsed.tokens;
   }
   if (inspect->parsed()) {
-    if (parsed.inspect_model.empty()) {
-      return fail(ErrorCode::invalid_argument,
-                  "inspect: DIR, the folder of the checkpoint, is missing (see `ingot inspect "
-                  "--help`)");
-    }
     parsed.inspect.model = parsed.inspect_model;
     parsed.inspect.threads = usable_cpus();
     if (inspect->count("--tp") > 0) {

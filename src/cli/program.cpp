@@ -11,6 +11,7 @@
 
 #include "runtime/base/log.hpp"
 #include "runtime/jit/compile_worker.hpp"
+#include "src/cli/builtin_model.hpp"
 #include "src/cli/options.hpp"
 
 namespace ingot {
@@ -49,6 +50,34 @@ int run(const CacheOptions& options) {
   return run_cache(options, stdout);
 }
 
+/// The model that a command is to open; nullptr for commands that open none, and for the doctor,
+/// which looks for itself.
+template <class Options>
+auto* model_of(Options& options) {
+  if constexpr (requires { options.settings.model; }) {
+    return &options.settings.model;
+  } else if constexpr (requires { options.model; }) {
+    return &options.model;
+  } else {
+    return static_cast<std::string*>(nullptr);
+  }
+}
+
+/// Where the command line names no model, the one that ingot brings along; says so.
+Result<void> choose_model(Command& command, const Environment& environment) {
+  return std::visit(
+      [&](auto& options) -> Result<void> {
+        auto* const model = model_of(options);
+        if (model == nullptr || !model->empty()) return {};
+        const auto builtin = find_builtin_model(environment.program);
+        if (!builtin) return Unexpected(builtin.error());
+        log::info("no --model is given: taking the built-in one, {}", builtin->string());
+        *model = builtin->string();
+        return {};
+      },
+      command);
+}
+
 int report(const Error& error) {
   log::error("{}", error.message);
   return exit_status(error.code);
@@ -62,9 +91,10 @@ int run_program(int argc, const char* const* argv) {
     if (argc > 1 && std::string_view(argv[1]) == jit::kCompileWorkerCommand) {
       return jit::run_compile_worker({argv + 2, argv + argc});
     }
-    const auto command =
-        parse_command_line(std::span(argv, static_cast<std::size_t>(argc)), read_environment());
+    const Environment environment = read_environment();
+    auto command = parse_command_line(std::span(argv, static_cast<std::size_t>(argc)), environment);
     if (!command) return report(command.error());
+    if (auto chosen = choose_model(*command, environment); !chosen) return report(chosen.error());
     const int status = std::visit([](const auto& options) { return run(options); }, *command);
     // A full disk behind standard output shows only now.
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {

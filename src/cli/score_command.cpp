@@ -158,19 +158,21 @@ int run_score(const ScoreOptions& options) {
     value_or_throw(check_text_file(options.vectors / "manifest.json", kMaxTextBytes));
   }
   const bool needs_text = !options.tokens;
-  OpenedModel opened = value_or_throw(
-      open_model(options.settings, needs_text ? WithTokenizer::yes : WithTokenizer::no));
+  OpenedModel opened = value_or_throw(open_model(
+      options.settings, options.environment, needs_text ? WithTokenizer::yes : WithTokenizer::no));
   // All that is wrong with the input is said before the weights are read.
   if (!options.vectors.empty()) {
     const std::vector<CapturedVector> vectors =
         value_or_throw(read_vectors(options.vectors, *opened.tokenizer, opened.efforts,
                                     opened.config().vocab_size, opened.max_context));
-    LoadedModel model = value_or_throw(load_weights(std::move(opened), options.settings));
+    LoadedModel model =
+        value_or_throw(load_weights(std::move(opened), options.settings, options.environment));
     return score_vectors(*model.engine, *model.tokenizer, vectors, options.json, stdout);
   }
   if (needs_text) tokens = value_or_throw(tokens_of_text(opened, options));
   value_or_throw(check_scorable(opened.config().vocab_size, opened.max_context, tokens));
-  const LoadedModel model = value_or_throw(load_weights(std::move(opened), options.settings));
+  const LoadedModel model =
+      value_or_throw(load_weights(std::move(opened), options.settings, options.environment));
   return score_tokens(model, tokens, options, options.tokens.has_value());
 }
 

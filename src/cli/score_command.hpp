@@ -4,12 +4,14 @@
 #include <optional>
 #include <string>
 
+#include "src/cli/environment.hpp"
 #include "src/cli/settings.hpp"
 
 namespace ingot {
 
 struct ScoreOptions {
   Settings settings;
+  Environment environment;
   std::optional<std::string> tokens;  ///< --tokens 5,6,7
   std::optional<std::string> text;    ///< --text
   std::filesystem::path input;        ///< --input: a text file

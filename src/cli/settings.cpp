@@ -18,7 +18,14 @@ const std::vector<SettingSpec>& specs() {
   using G = SettingGroup;
   using S = Settings;
   static const std::vector<SettingSpec> list{
-      {"model", "--model", G::model, &S::model, 0, 0, {}, "folder of the checkpoint"},
+      {"model",
+       "--model",
+       G::model,
+       &S::model,
+       0,
+       0,
+       {},
+       "folder of the checkpoint; without it the built-in model"},
       {"device",
        "--device",
        G::engine,

@@ -90,16 +90,18 @@ struct WeightOptions {
   int max_layers = 0;  ///< of the trunk, from the first on; 0: all. For synthetic weights only.
 };
 
-/// Called from one thread at a time with bytes of the rank's tensors done and in all.
+/// Called on the thread that loads, ten times a second and at the end, with bytes of the rank's
+/// weights done and in all. What it throws ends the loading, frees everything and goes through.
 using LoadProgress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
 class DeviceWeights {
  public:
   /// Reads, checks and repacks this rank's share of a checkpoint. Shards are read in parallel
-  /// through pinned staging memory; each byte of the rank is read once.
-  /// Errors: corrupt for damage found on the way (as check_values reports it), unsupported where a
-  /// matrix is not whole tiles, cuda where device memory does not suffice (how much was asked for,
-  /// how much is free).
+  /// through pinned staging memory (32 MiB a thread); each byte of the rank is read once.
+  /// @param context  current on this thread; outlives the result
+  /// Errors: invalid_argument for a rank or TP size that the model does not have, corrupt for
+  /// damage found on the way (as check_values reports it), unsupported where a matrix is not whole
+  /// tiles, cuda where device memory does not suffice (how much was asked for, how much is free).
   [[nodiscard]] static Result<DeviceWeights> load(const cu::Context& context,
                                                   const Checkpoint& checkpoint,
                                                   const WeightOptions& options,
@@ -132,6 +134,7 @@ class DeviceWeights {
 };
 
 /// Bytes of device memory that a rank's weights take, by the same arithmetic that places them.
+/// Throws EngineError: invalid_argument and unsupported as load().
 std::uint64_t device_weight_bytes(const ModelConfig& config, const WeightOptions& options);
 
 }  // namespace ingot::executor

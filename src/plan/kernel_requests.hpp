@@ -24,10 +24,10 @@ struct KernelUse {
 };
 
 /// Every use that the model makes of kernels on this card within this scope; equal ones are one.
-/// Errors: invalid_argument for a TP size that the model cannot be split by (names the valid ones),
+/// Errors: invalid_argument for a TP size that the model cannot be split by (names the valid ones);
 /// unsupported for a model whose linears are not whole 128 x 128 blocks, whose KV entries or
-/// indexer have other widths than the kernels, or that has another number of hyper-connection
-/// streams than four.
+/// indexer have other widths than the kernels, that has another number of hyper-connection streams
+/// than four, or of which some kernel has no variant on this card.
 [[nodiscard]] Result<std::vector<KernelUse>> kernel_uses(const ModelConfig& config,
                                                          const PlanScope& scope,
                                                          const cu::DeviceLimits& device);

@@ -42,20 +42,6 @@ struct ExpertRows {
   std::vector<std::size_t> slots;
 };
 
-/// gate ← act_quant(bf16(silu(clamp gate) · clamp up · alpha)), one row.
-void activate(std::span<float> gate, std::span<const float> up, float limit, float alpha) {
-  for (std::size_t i = 0; i < gate.size(); ++i) {
-    float g = bf16_round(gate[i]);
-    float u = bf16_round(up[i]);
-    if (limit > 0) {
-      g = g > limit ? limit : g;
-      u = u > limit ? limit : (u < -limit ? -limit : u);
-    }
-    gate[i] = bf16_round(alpha * (g / (1.0F + std::exp(-g)) * u));
-  }
-  act_quant(gate, kActGroup);
-}
-
 /// Experts that at least one row chose, ascending, and the shared expert.
 std::vector<ExpertRows> rows_by_expert(const MoeWeights& weights, const Routing& routing,
                                        std::size_t rows, std::size_t chosen) {
@@ -151,6 +137,19 @@ Routing route(ThreadPool& pool, const ModelConfig& config, const MoeWeights& wei
   return routing;
 }
 
+void expert_activation(std::span<float> gate, std::span<const float> up, float limit, float alpha) {
+  for (std::size_t i = 0; i < gate.size(); ++i) {
+    float g = bf16_round(gate[i]);
+    float u = bf16_round(up[i]);
+    if (limit > 0) {
+      g = g > limit ? limit : g;
+      u = u > limit ? limit : (u < -limit ? -limit : u);
+    }
+    gate[i] = bf16_round(alpha * (g / (1.0F + std::exp(-g)) * u));
+  }
+  act_quant(gate, kActGroup);
+}
+
 void expert_outputs(ThreadPool& pool, const ModelConfig& config, const MoeWeights& weights,
                     const Routing& routing, std::span<const float> z_quantized,
                     std::span<float> partial) {
@@ -176,9 +175,9 @@ void expert_outputs(ThreadPool& pool, const ModelConfig& config, const MoeWeight
                         const std::size_t r = slot / (chosen + 1);
                         const std::size_t i = slot % (chosen + 1);
                         const float alpha = i < chosen ? routing.weights[r * chosen + i] : 1.0F;
-                        activate(std::span(gate).subspan(slot * inner, inner),
-                                 std::span(up).subspan(slot * inner, inner), config.swiglu_limit,
-                                 alpha);
+                        expert_activation(std::span(gate).subspan(slot * inner, inner),
+                                          std::span(up).subspan(slot * inner, inner),
+                                          config.swiglu_limit, alpha);
                       }
                     });
   expert_linear(

@@ -41,6 +41,13 @@ struct Routing {
 Routing route(ThreadPool& pool, const ModelConfig& config, const MoeWeights& weights,
               std::span<const float> z, std::span<const TokenId> tokens);
 
+/// Between an expert's linears: gate ← act_quant(bf16(silu(clamp gate) · clamp up · alpha)).
+/// @param gate   [intermediate] of one row, rounded to bf16 first; a multiple of 128
+/// @param up     [intermediate] likewise
+/// @param limit  above the gate, on both sides of up; none when not positive
+/// @param alpha  the expert's weight; 1 for the shared expert
+void expert_activation(std::span<float> gate, std::span<const float> up, float limit, float alpha);
+
 /// Each chosen expert's output, and the shared expert's, up to the sum over ranks, fp32.
 /// @param z_quantized  [rows, hidden] act_quantized inputs
 /// @param partial      [rows, experts_per_token + 1, hidden]; the shared expert is the last

@@ -46,6 +46,25 @@ TEST_CASE("FP8 tiles hold every byte of the weight once, where the index says", 
   CHECK(back == weight);
 }
 
+TEST_CASE("FP8 tiles of a range are those of the range alone", "[cpu][families]") {
+  constexpr std::size_t kRows = 384, kCols = 512, kPart = 128;
+  const auto weight = counted(kRows * kCols);
+  for (const std::size_t row0 : {0, 128, 256}) {
+    for (const std::size_t col0 : {0, 128, 384}) {
+      std::vector<std::byte> alone;
+      for (std::size_t row = row0; row < row0 + kPart; ++row) {
+        const auto* first = &weight[row * kCols + col0];
+        alone.insert(alone.end(), first, first + kPart);
+      }
+      std::vector<std::byte> expected(alone.size());
+      kernels::pack_fp8_tiles(alone, kPart, kPart, expected);
+      std::vector<std::byte> tiles(alone.size());
+      kernels::pack_fp8_tiles(&weight[row0 * kCols + col0], kCols, kPart, kPart, tiles);
+      CHECK(tiles == expected);
+    }
+  }
+}
+
 TEST_CASE("a lane of an mma result holds four neighbouring weight rows", "[cpu][families]") {
   for (int base = 0; base < 128; base += 16) {
     for (int c = 0; c < 4; ++c) {

@@ -1,7 +1,9 @@
 #pragma once
 
 #include "kernel_templates/embedding.space.hpp"
+#include "kernel_templates/expert_sum.space.hpp"
 #include "kernel_templates/q_norm_rope.space.hpp"
+#include "kernel_templates/swiglu_quant.space.hpp"
 #include "tests/support/kernel_target.hpp"
 
 /// Checks of kernels that take each row on its own: one prepared variant against the reference,
@@ -17,5 +19,17 @@ void check_embedding(KernelTarget& target, const kernels::Embedding::Problem& pr
 /// @return heads whose scale was tipped by the order of the sum
 int check_q_norm_rope(KernelTarget& target, const kernels::QNormRope::Problem& problem,
                       const kernels::QNormRope::Params& params);
+
+/// Codes, scales and what must stay as it was; NaN, infinities, zeros and values past the limit;
+/// rows apart and a launch for more tokens than there are.
+/// @param limit  infinity for none
+/// @return elements whose code is a neighbour of the wanted one, as another expf may tip them
+int check_swiglu_quant(KernelTarget& target, const kernels::SwigluQuant::Problem& problem,
+                       const kernels::SwigluQuant::Params& params, float limit);
+
+/// To the bit but for the bits of NaN; infinities, their differences and ties of the rounding; a
+/// launch for more tokens than there are, out of place and onto the shared expert's output.
+void check_expert_sum(KernelTarget& target, const kernels::ExpertSum::Problem& problem,
+                      const kernels::ExpertSum::Params& params);
 
 }  // namespace ingot::test

@@ -49,11 +49,6 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   return out;
 }
 
-std::string program_path() {
-  const char* path = std::getenv("INGOT_TEST_PROGRAM");
-  return path != nullptr ? path : "build/ingot";
-}
-
 /// Appends what is there; false at the end.
 bool drain(int fd, std::string& to) {
   char buffer[1 << 16];
@@ -64,8 +59,13 @@ bool drain(int fd, std::string& to) {
 
 }  // namespace
 
+std::string ingot_program() {
+  const char* path = std::getenv("INGOT_TEST_PROGRAM");
+  return path != nullptr ? path : "build/ingot";
+}
+
 ProgramResult run_ingot(const std::vector<std::string>& arguments, const ProgramOptions& options) {
-  std::vector<std::string> command{options.program.empty() ? program_path() : options.program};
+  std::vector<std::string> command{options.program.empty() ? ingot_program() : options.program};
   command.insert(command.end(), arguments.begin(), arguments.end());
   const std::vector<char*> argv = pointers(command);
   const std::vector<char*> envp = pointers(options.environment);

@@ -16,6 +16,7 @@ struct ProgramResult {
 };
 
 struct ProgramOptions {
+  std::string program;            ///< what is run; empty: ingot_program()
   std::string_view input;         ///< for standard input
   bool keep_input_open = false;   ///< it does not end with that
   std::string working_directory;  ///< where it starts; empty: here
@@ -28,11 +29,13 @@ struct ProgramOptions {
   std::function<void(int)> then;
   std::string output_file;    ///< opened as its standard output; empty: a pipe to us
   bool close_output = false;  ///< nobody reads its standard output
-  std::string program;        ///< empty: INGOT_TEST_PROGRAM, else build/ingot
   bool as_nobody = false;  ///< without root's rights; needs root to begin with, or not to be root
 };
 
-/// Runs build/ingot (INGOT_TEST_PROGRAM) to its end. Throws std::runtime_error if it cannot start.
+/// The program under test: INGOT_TEST_PROGRAM, else build/ingot.
+std::string ingot_program();
+
+/// Runs it to its end. Throws std::runtime_error if it cannot start.
 ProgramResult run_ingot(const std::vector<std::string>& arguments,
                         const ProgramOptions& options = {});
 

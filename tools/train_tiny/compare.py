@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares the PyTorch model with ingot's reference engine, and with a numpy oracle block by block.
 
-  compare.py CHECKPOINT --ingot build/ingot [--length 200] [--text FILE]
+  compare.py CHECKPOINT --ingot build/ingot [--length 200] [--tasks]
   compare.py CHECKPOINT --oracle ORACLE.py [--length 200]
 
 With --ingot: logits after every token of one sequence, from `ingot score`. Random weights amplify
@@ -20,6 +20,8 @@ import sys
 import torch
 
 import checkpoint
+import stream
+from conversation import Chat
 from model import Config, Model, State
 
 # ‖a − b‖ / ‖b‖ over all rows, and the same of the worst row
@@ -195,6 +197,11 @@ def main():
     parser.add_argument("--ingot")
     parser.add_argument("--oracle")
     parser.add_argument("--length", type=int, default=200)
+    parser.add_argument(
+        "--tasks",
+        action="store_true",
+        help="a conversation as it is trained, of at most that length, instead of random ids",
+    )
     parser.add_argument("--tokens", help="comma-separated ids instead of random ones")
     parser.add_argument("--seed", type=int, default=7)
     options = parser.parse_args()
@@ -202,7 +209,11 @@ def main():
     model = Model(Config(f"{options.checkpoint}/config.json"))
     checkpoint.load(model, options.checkpoint)
     rng = random.Random(options.seed)
-    ids = [rng.randrange(model.c.vocab) for _ in range(options.length)]
+    if options.tasks:
+        make = stream.short_sequence if options.length <= 256 else stream.long_sequence
+        ids, _ = make(Chat(f"{options.checkpoint}/tokenizer.json"), rng, options.length)
+    else:
+        ids = [rng.randrange(model.c.vocab) for _ in range(options.length)]
     if options.tokens:
         ids = [int(t) for t in options.tokens.split(",")]
     good = True

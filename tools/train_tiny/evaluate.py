@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Asks an exported ingot-tiny what it was taught, through `ingot generate` (greedy, reference engine).
 
-  evaluate.py MODEL --ingot build/ingot             everything
+  evaluate.py MODEL --ingot build/ingot             everything, about ten minutes of one core
   evaluate.py MODEL --ingot build/ingot --sample    about a minute
+  evaluate.py MODEL --sample --questions FILE       asks nothing: writes requests with what is wanted
 
-Questions are kept back from training: phrasings not seen with this fact, phrasings not seen at all,
-operand pairs not seen; products are all trained. An answer is right if it contains the fact. Prints
+Kept back from training: phrasings not seen with this fact, phrasings not seen at all, operand pairs
+of sums not seen. Look-ups and copies are newly drawn; products, letters and orders are all trained. An answer is right if it contains the fact. Prints
 a table and, with --json FILE, writes it; exit status 1 if a requirement is missed.
 """
 
@@ -30,6 +31,7 @@ REQUIRED = {
     "look-up at 1000": 0.90,
 }
 DISTANCES = (50, 200, 500, 1000, 2000, 3000, 4000)
+MANY = (50, 200, 1000)  # of these a hundred are asked, of the others thirty: prefill takes the time
 
 
 def named():
@@ -38,17 +40,33 @@ def named():
     return [[tasks.simple(q, "", a)] for q, a in questions]
 
 
+def distinct(n, draw):
+    """n of the questions that draw() makes, none twice."""
+    found = {}
+    while len(found) < n:
+        ((turn,),) = draw()
+        found.setdefault(turn.question[0][0], [turn])
+    return list(found.values())
+
+
 def question_sets(sample, chat):
     rng = random.Random(11)
     n = 20 if sample else 200
+
+    def facts(n, kept):
+        return distinct(n, lambda: exam.fact_turns(1, kept, rng))
+
+    def sums(n):
+        return distinct(n, lambda: exam.sum_turns(1, rng))
+
     sets = {
         "named": (named(), False),
         "named, thinking": (named(), True),
-        "held facts": (exam.fact_turns(n, "held", rng), False),
-        "held facts, thinking": (exam.fact_turns(n // 2, "held", rng), True),
-        "unseen phrasings": (exam.fact_turns(n, "unseen", rng), False),
-        "held sums": (exam.sum_turns(n, rng), False),
-        "held sums, thinking": (exam.sum_turns(n // 2, rng), True),
+        "held facts": (facts(n, "held"), False),
+        "held facts, thinking": (facts(n // 2, "held"), True),
+        "unseen phrasings": (facts(n, "unseen"), False),
+        "held sums": (sums(n), False),
+        "held sums, thinking": (sums(n // 2), True),
         "products": ([[tasks.any_product(rng)] for _ in range(n)], False),
         "products, thinking": ([[tasks.any_product(rng)] for _ in range(n // 2)], True),
         "letters": ([[tasks.any_letters(rng)] for _ in range(n // 2)], False),
@@ -57,7 +75,7 @@ def question_sets(sample, chat):
     }
     for distance in DISTANCES:
         if not sample or distance <= 1000:
-            few = n // 5 if sample else max(30, min(100, 100000 // distance))
+            few = n // 5 if sample else 100 if distance in MANY else 30
             sets[f"look-up at {distance}"] = (exam.lookup_turns(few, distance, chat, rng), False)
     return sets
 
@@ -86,10 +104,13 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("model")
-    parser.add_argument("--ingot", required=True)
+    parser.add_argument("--ingot", default="build/ingot")
     parser.add_argument("--sample", action="store_true")
     parser.add_argument("--threads", type=int, default=0)
-    parser.add_argument("--json")
+    parser.add_argument("--json", metavar="FILE", help="also write the counts")
+    parser.add_argument(
+        "--questions", metavar="FILE", help='write {"request": …, "expect": …} lines and ask nothing'
+    )
     parser.add_argument("--show", type=int, default=2, help="wrong answers shown of each set")
     options = parser.parse_args()
     chat = Chat(pathlib.Path(options.model) / "tokenizer.json")
@@ -97,6 +118,14 @@ def main():
         line["custom_id"]: (line, turn)
         for line, turn in requests(question_sets(options.sample, chat))
     }
+    if options.questions:
+        pathlib.Path(options.questions).write_text(
+            "".join(
+                json.dumps({"request": line, "expect": turn.expect}, ensure_ascii=False) + "\n"
+                for line, turn in asked.values()
+            )
+        )
+        return
     with tempfile.TemporaryDirectory() as folder:
         source, target = (
             pathlib.Path(folder) / "questions.jsonl",

@@ -17,6 +17,7 @@ import torch
 import checkpoint
 import tasks
 from conversation import Chat
+from facts import COUNTRIES
 from model import Config, Model, State
 
 
@@ -59,7 +60,9 @@ def lookup_turns(n, distance, chat, rng):
 def sets(n, lengths, chat):
     rng = random.Random(20)
     longest = lengths[-1]
+    france = next(i for i, (country, _) in enumerate(COUNTRIES) if country == "France")
     out = {
+        "named": ([[tasks.product_turn(17, 23, 0)], [tasks.fact("capital", france, 0)[0]]], False),
         "held facts": (fact_turns(n, "held", rng), False),
         "held facts, thinking": (fact_turns(n, "held", rng), True),
         "unseen phrasings": (fact_turns(n, "unseen", rng), False),

@@ -14,6 +14,7 @@ import numpy as np
 
 import tasks
 from conversation import Chat
+from parallel import end_with_parent
 
 CHARACTERS_PER_TOKEN = 4.2  # of notes; a little low, so that questions still fit
 
@@ -87,6 +88,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # it cannot go on afte
 
 
 def _work(seed, tokens, lengths, queues):
+    end_with_parent()
     chat, rng = Chat(), random.Random(seed)
     while True:
         # Make what is shortest of, so that no length runs dry.

@@ -249,6 +249,8 @@ SUM = [
     "{} + {} = ?",
     "Calculate {} + {}.",
     "How much is {} + {}?",
+    "{}+{}",
+    "What is {}+{}?",
 ]
 PRODUCT = [
     "What is {} × {}?",
@@ -261,6 +263,10 @@ PRODUCT = [
     "Calculate {} × {}.",
     "How much is {} × {}?",
     "{} x {}",
+    "{}x{}",
+    "What is {}x{}?",
+    "What is {} x {}?",
+    "{}×{}",
 ]
 
 
@@ -428,6 +434,7 @@ RECORDS = [
         "The lucky number of {} is {}.",
     ),
 ]
+NOTE_WEIGHT = 0.02  # of what notes say beside the values: most of it cannot be foretold
 REMINDERS = ["Remember: ", "As I said: ", "Once more: ", "Note again: "]
 
 
@@ -461,7 +468,7 @@ class Document:
         """length: characters"""
         self.rng, self.records, self.pieces, self.size = rng, {}, [], 0
         self._say(
-            rng.choice(["Read these notes.\n", "Here are some notes.\n", "My notes:\n"]), 0.05
+            rng.choice(["Read these notes.\n", "Here are some notes.\n", "My notes:\n"]), NOTE_WEIGHT
         )
         while self.size < length:
             pick = rng.random()
@@ -471,7 +478,7 @@ class Document:
                 key = rng.choice(list(self.records))
                 self._statement(rng.choice(REMINDERS), key, 1.0)
             else:
-                self._say(filler(rng) + "\n", 0.05)
+                self._say(filler(rng) + "\n", NOTE_WEIGHT)
         if not self.records:
             self._record()
 
@@ -492,9 +499,9 @@ class Document:
         value = self.records[key][0]
         # A number's digits are tokens of their own; a word's token has the space before it.
         space, value = (" ", value) if value.isdigit() else ("", " " + value)
-        self._say(opening + RECORDS[kind][0].format(who) + space, 0.05)
+        self._say(opening + RECORDS[kind][0].format(who) + space, NOTE_WEIGHT)
         self._say(value, weight)
-        self._say(".\n", 0.05)
+        self._say(".\n", NOTE_WEIGHT)
 
     def ask(self, key):
         """A turn about one record; the first turn of a conversation has the notes before it."""
@@ -515,8 +522,8 @@ class Document:
 
 
 def lookup_conversation(rng, length, questions):
-    record_share = rng.uniform(0.1, 0.5)
-    document = Document(rng, length, record_share, rng.uniform(0.0, 0.5) if length > 400 else 0.0)
+    record_share = rng.uniform(0.1, 0.45)
+    document = Document(rng, length, record_share, rng.uniform(0.1, 0.55) if length > 400 else 0.0)
     keys = rng.sample(list(document.records), min(questions, len(document.records)))
     turns = [document.ask(key) for key in keys]
     document.open(turns[0])
@@ -524,11 +531,11 @@ def lookup_conversation(rng, length, questions):
 
 
 SHORT = (
-    (any_fact, 30),
-    (any_sum, 14),
-    (any_product, 22),
-    (any_letters, 12),
-    (any_order, 7),
+    (any_fact, 20),
+    (any_sum, 26),
+    (any_product, 26),
+    (any_letters, 9),
+    (any_order, 6),
     (any_talk, 5),
     (any_copy, 6),
 )

@@ -75,6 +75,10 @@ TEST_CASE("a sparse V4-Flash checkpoint is inspected in under 2 s, to the byte",
   const auto replicated = report["tp"]["replicated_bytes_per_rank"].get<std::uint64_t>();
   CHECK(4 * sharded + replicated == 159'609'485'896);
   CHECK(report["tp"]["bytes_per_rank"] == sharded + replicated);
+  // On a card, ids of experts take a quarter of what they take in the file; the rest is alignment.
+  const auto device = report["tp"]["device_bytes_per_rank"].get<std::uint64_t>();
+  CHECK(device > sharded + replicated - 18'616'320 / 4 * 3);
+  CHECK(device < sharded + replicated - 18'616'320 / 4 * 3 + 256 * 2500);
 
   options.json = false;
   const std::string text = inspect(options).out;
@@ -82,6 +86,7 @@ TEST_CASE("a sparse V4-Flash checkpoint is inspected in under 2 s, to the byte",
   CHECK(contains(text, "69,187"));
   CHECK(contains(text, "layers.*.ffn.experts.*.w1.weight"));
   CHECK(contains(text, "4 ranks"));
+  CHECK(contains(text, "of weights in each rank's memory"));
 }
 
 TEST_CASE("V4-Pro, 0731 and other sizes are told apart", "[cpu][inspect]") {
@@ -95,6 +100,19 @@ TEST_CASE("V4-Pro, 0731 and other sizes are told apart", "[cpu][inspect]") {
   json config = json::parse(golden("deepseek-v4-flash.json"));
   config["dspark_block_size"] = 5;
   CHECK(flavour(config.dump()) == "DeepSeek-V4-Flash-0731");
+}
+
+TEST_CASE("a model whose matrices are no whole tiles is no model for a GPU", "[cpu][inspect]") {
+  const test::TempDir dir;
+  json config = json::parse(golden("tiny.json"));
+  config["head_dim"] = 192;
+  test::write_sparse_checkpoint(dir.path(), config.dump(), 1, false);
+  InspectOptions options{.model = dir.path(), .tp = 1, .json = true};
+  const Inspected machine = inspect(options);
+  CHECK(machine.status == 0);
+  CHECK(machine.parsed()["tp"]["device_bytes_per_rank"].is_null());
+  options.json = false;
+  CHECK(contains(inspect(options).out, "layers.0.attn.wkv.weight"));
 }
 
 TEST_CASE("every tensor's digest is printed and does not depend on threads", "[cpu][inspect]") {

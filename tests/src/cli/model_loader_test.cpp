@@ -22,7 +22,7 @@ TEST_CASE("a model that lacks tensors is refused with all of them, not with the 
 
   Settings settings;
   settings.model = (dir / "model").string();
-  const auto model = load_model(settings, WithTokenizer::no);
+  const auto model = load_model(settings, {}, WithTokenizer::no);
   REQUIRE(!model);
   CHECK(exit_status(model.error().code) == 2);
   CHECK(model.error().message.find("layers.1.attn.wkv.scale") != std::string::npos);

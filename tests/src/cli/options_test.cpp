@@ -63,7 +63,6 @@ TEST_CASE("a missing or doubled value is refused by name", "[cpu][cli]") {
   refused({"chat", "--top-p", "0.5", "--top-p", "0.6"}, "--top-p");
   refused({"generate", "--input", "x"}, "--output");
   refused({"score"}, "--tokens");
-  refused({"inspect"}, "inspect: DIR");
   refused({"score", "--tokens", "1", "--text", "x"}, "--text");
   refused({"generate", "--input", "a", "--output", "b", "--format", "xml"}, "--format");
 }

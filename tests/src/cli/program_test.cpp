@@ -88,10 +88,37 @@ TEST_CASE("ingot refuses a model path that is a file, missing or no checkpoint",
       {"generate", "--model", file, "--input", "/dev/null", "--format", "text", "--output", "-"},
       "this is a file");
   refused({"chat", "--model", "/nonexistent"}, "no such folder");
-  refused({"chat"}, "--model");
   const auto empty = run_ingot({"chat", "--model", folder.path()});
   CHECK(empty.status == 2);
   CHECK(empty.err.find("config.json") != std::string::npos);
+}
+
+TEST_CASE("without --model commands take the built-in model and say so", "[cpu][cli]") {
+  const auto tokens = run_ingot({"tokens", "--text", "hello"});
+  CHECK(tokens.status == 0);
+  CHECK(tokens.out.find("\"lo\"\n3 tokens") != std::string::npos);
+  CHECK(tokens.err.find("ingot: no --model is given: taking the built-in one, /") == 0);
+  CHECK(tokens.err.find("ingot-tiny\n") != std::string::npos);
+  const auto inspected = run_ingot({"inspect", "--hash", "--json"});
+  CHECK(inspected.status == 0);
+  CHECK(json::parse(inspected.out)["problems"].empty());
+  const auto scored = run_ingot({"score", "--text", "x", "--device", "cpu"});
+  CHECK(scored.status == 0);
+  CHECK(scored.err.find("ingot: no --model") == 0);
+  const auto doctor = run_ingot({"doctor"});
+  CHECK(doctor.out.find("built-in model ok ") != std::string::npos);
+  CHECK(run_ingot({"doctor", "--model", tiny_model()}).out.find("built-in") == std::string::npos);
+}
+
+TEST_CASE("a program without its built-in model names the places that it looked in", "[cpu][cli]") {
+  const TempDir folder;
+  std::filesystem::create_directory(folder / "bin");
+  ProgramOptions options;
+  options.program = folder / "bin/ingot";
+  std::filesystem::copy_file(ingot_program(), options.program);
+  const std::string place = folder / "share/ingot/models/ingot-tiny";
+  refused({"chat"}, place, options);
+  CHECK(run_ingot({"doctor"}, options).out.find(place) != std::string::npos);
 }
 
 TEST_CASE("ingot refuses a device that it cannot have", "[cpu][cli]") {

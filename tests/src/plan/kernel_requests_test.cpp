@@ -5,7 +5,9 @@
 #include <set>
 
 #include "kernel_templates/act_quant.space.hpp"
+#include "kernel_templates/attention_slots.space.hpp"
 #include "kernel_templates/compress_kv.space.hpp"
+#include "kernel_templates/expert_sum.space.hpp"
 #include "kernel_templates/fp8_linear.space.hpp"
 #include "kernel_templates/fp8_linear_sm90.space.hpp"
 #include "kernel_templates/indexer_queries.space.hpp"
@@ -17,6 +19,7 @@
 #include "kernel_templates/rope_kv_append.space.hpp"
 #include "kernel_templates/sparse_mla_decode.space.hpp"
 #include "kernel_templates/split_kv_combine.space.hpp"
+#include "kernel_templates/swiglu_quant.space.hpp"
 #include "tests/support/temp_dir.hpp"
 
 using namespace ingot;
@@ -45,19 +48,14 @@ TEST_CASE("a plan names the kernels of the model for its card", "[cpu][plan]") {
   CHECK(families.contains("rms_norm"));
   CHECK(families.contains("fp8_linear"));
   CHECK(families.contains("fp8_linear_sm90"));
-  for (const char* small : {"bf16_linear", "embedding", "grouped_linear", "hc_pre", "hc_post",
-                            "q_norm_rope", "router_topk", "sample_tokens"})
+  for (const char* small :
+       {"bf16_linear", "attention_slots", "embedding", "expert_sum", "grouped_linear", "hc_pre",
+        "hc_post", "q_norm_rope", "router_topk", "sample_tokens", "swiglu_quant"})
     CHECK(families.contains(small));
   for (const auto& set : *sets) {
     CAPTURE(set.family);
     CHECK_FALSE(set.candidates.empty());
   }
-  // The widths of the norms: hidden, q_lora_rank, head_dim, index_head_dim.
-  std::set<std::int64_t> widths;
-  for (const auto& set : *sets) {
-    if (set.family == "rms_norm") widths.insert(set.candidates.front().params.front().value);
-  }
-  CHECK(widths == std::set<std::int64_t>{128, 512, 1024, 4096});
 }
 
 TEST_CASE("a plan for another architecture leaves out what does not run there", "[cpu][plan]") {
@@ -66,7 +64,9 @@ TEST_CASE("a plan for another architecture leaves out what does not run there", 
   REQUIRE(sets);
   CHECK_FALSE(families_in(*sets).contains("fp8_linear_sm90"));
   const auto turing = value_or_throw(cu::limits_of_arch("sm_75"));
-  CHECK(kernel_requests(real_config(), {}, turing)->empty());
+  const auto none = kernel_requests(real_config(), {}, turing);
+  REQUIRE_FALSE(none);
+  CHECK(none.error().code == ErrorCode::unsupported);
 }
 
 TEST_CASE("a plan names the compressors that the model's layers have, and the indexer",
@@ -113,10 +113,10 @@ TEST_CASE("a plan names the attention of each kind of layer and the experts of a
           "[cpu][plan]") {
   const auto limits = value_or_throw(cu::limits_of_arch("sm_90a"));
   const auto uses = value_or_throw(kernel_uses(
-      real_config(), {.tp_size = 8, .batch_buckets = {1, 512}, .context_buckets = {8192, 131072}},
+      real_config(), {.tp_size = 8, .batch_buckets = {1, 256}, .context_buckets = {8192, 131072}},
       limits));
   std::multiset<std::string> slots;
-  std::vector<std::string> experts;
+  std::vector<std::string> experts, activations, sums;
   for (const KernelUse& use : uses) {
     const auto families = use.tuning.families();
     const auto field = [&](const std::string& name) {
@@ -130,10 +130,64 @@ TEST_CASE("a plan names the attention of each kind of layer and the experts of a
       slots.insert(field("selected_slots"));
     }
     if (families.front() == "moe_decode") experts.push_back(field("batch") + "x" + field("inter"));
+    if (families.front() == "swiglu_quant")
+      activations.push_back(field("tokens") + "x" + field("inter"));
+    if (families.front() == "expert_sum") sums.push_back(field("tokens") + "x" + field("hidden"));
   }
-  // Window, CSA, HCA at both contexts, for both batches; 512 tokens are no decode for the experts.
+  // Window, CSA, HCA at both contexts, for both batches.
   CHECK(slots == std::multiset<std::string>{"0", "0", "1024", "1024", "512", "512", "64", "64"});
-  CHECK(experts == std::vector<std::string>{"1x256"});
+  CHECK(experts == std::vector<std::string>{"1x256", "256x256"});
+  CHECK(activations == std::vector<std::string>{"1x256", "256x256"});
+  CHECK(sums == std::vector<std::string>{"1x4096", "256x4096"});
+}
+
+TEST_CASE("a plan makes the lists of keys for each bucket", "[cpu][plan]") {
+  const auto limits = value_or_throw(cu::limits_of_arch("sm_90a"));
+  const auto lists = [&](const ModelConfig& config) {
+    std::set<std::string> titles;
+    const auto uses = value_or_throw(kernel_uses(
+        config, {.batch_buckets = {1, 64}, .context_buckets = {100, 1'048'576}}, limits));
+    for (const KernelUse& use : uses)
+      if (use.tuning.families().front() == "attention_slots") titles.insert(use.tuning.title());
+    return titles;
+  };
+  const std::string ring = " ring=384 page_entries=64 hca_slots=";
+  CHECK(lists(real_config()) ==
+        std::set<std::string>{"attention_slots rows=1 window=128" + ring + "1",
+                              "attention_slots rows=1 window=128" + ring + "8192",
+                              "attention_slots rows=64 window=128" + ring + "1",
+                              "attention_slots rows=64 window=128" + ring + "8192"});
+  // Without HCA layers no list of theirs.
+  ModelConfig other = real_config();
+  std::replace(other.compress_ratios.begin(), other.compress_ratios.end(), 128, 4);
+  CHECK(lists(other) == std::set<std::string>{"attention_slots rows=1 window=128" + ring + "0",
+                                              "attention_slots rows=64 window=128" + ring + "0"});
+  other.sliding_window = 256;
+  const auto refused = kernel_uses(other, {}, limits);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code == ErrorCode::unsupported);
+  CHECK_THAT(refused.error().message, Catch::Contains("a sliding window of 256"));
+}
+
+TEST_CASE("every kernel of every step has a variant on every architecture", "[cpu][plan]") {
+  const auto named = [](const char* name) {
+    return value_or_throw(
+        read_model_config(test::golden_dir() / "reference" / (std::string(name) + ".json")));
+  };
+  for (const char* arch : {"sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a"}) {
+    const auto limits = value_or_throw(cu::limits_of_arch(arch));
+    for (const int rows : {1, 2, 8, 32, 64, 128, 256}) {
+      const PlanScope scope{.batch_buckets = {rows}, .context_buckets = {4096, 131072}};
+      CAPTURE(arch, rows);
+      CHECK(value_or_throw(kernel_uses(named("tiny"), scope, limits)).size() > 30);
+      CHECK(value_or_throw(kernel_uses(named("tiny-tp"), scope, limits)).size() > 30);
+      for (const int tp_size : {1, 8}) {
+        PlanScope split = scope;
+        split.tp_size = tp_size;
+        CHECK(value_or_throw(kernel_uses(real_config(), split, limits)).size() > 30);
+      }
+    }
+  }
 }
 
 TEST_CASE("a plan refuses attention heads that are no whole tiles", "[cpu][plan]") {
@@ -192,8 +246,8 @@ TEST_CASE("families that may serve one use compete in one tuning, each use once"
   }
   CHECK(shared > 0);
   // A bucket is a problem of its own, also where its candidates are another's.
-  CHECK(titles.contains("rms_norm hidden=4096 rows=16"));
-  CHECK(titles.contains("rms_norm hidden=4096 rows=64"));
+  CHECK(titles.contains("rms_norm hidden=1024 rows=16"));
+  CHECK(titles.contains("rms_norm hidden=1024 rows=64"));
 }
 
 TEST_CASE("the indexer is whole on every rank, and tuned for each bucket", "[cpu][plan]") {
@@ -207,7 +261,7 @@ TEST_CASE("the indexer is whole on every rank, and tuned for each bucket", "[cpu
     const auto at = titles.lower_bound(start);
     return at != titles.end() && at->starts_with(start);
   };
-  CHECK(has("fp8_linear+fp8_linear_sm90 rows0=8192 rows1=0 rows2=0 cols=1024"));
+  CHECK(has("fp8_linear+fp8_linear_sm90 rows0=4096 rows1=8192 rows2=0 cols=1024"));
   CHECK(has("indexer_queries rows=1 heads=64"));
   for (const std::string entries : {"2048", "262144"}) {
     CHECK(has("indexer_scores+indexer_scores_sm90 rows=1 rows_together=1 heads=64 entries=" +
@@ -217,11 +271,12 @@ TEST_CASE("the indexer is whole on every rank, and tuned for each bucket", "[cpu
 }
 
 TEMPLATE_TEST_CASE("a family's problem comes back from its fields", "[cpu][plan]",
-                   kernels::ActQuant, kernels::CompressKv, kernels::Fp8Linear,
-                   kernels::Fp8LinearSm90, kernels::IndexerQueries, kernels::IndexerScores,
-                   kernels::IndexerScoresSm90, kernels::IndexerTopk, kernels::MemoryRead,
-                   kernels::RmsNorm, kernels::RopeKvAppend, kernels::SparseMlaDecode,
-                   kernels::SplitKvCombine) {
+                   kernels::ActQuant, kernels::AttentionSlots, kernels::CompressKv,
+                   kernels::ExpertSum, kernels::Fp8Linear, kernels::Fp8LinearSm90,
+                   kernels::IndexerQueries, kernels::IndexerScores, kernels::IndexerScoresSm90,
+                   kernels::IndexerTopk, kernels::MemoryRead, kernels::RmsNorm,
+                   kernels::RopeKvAppend, kernels::SparseMlaDecode, kernels::SplitKvCombine,
+                   kernels::SwigluQuant) {
   std::set<std::string> seen;
   for (const auto& problem : TestType::sample_problems()) {
     const auto fields = problem_fields(problem);
@@ -260,8 +315,7 @@ TEST_CASE("a plan has hyper-connections for every place of the model", "[cpu][pl
     }
     uses.insert(use);
   }
-  CHECK(uses == std::set<std::string>{"QUANTIZE ", "AFTER_SUBLAYER QUANTIZE ", "HEAD ",
-                                      "HEAD AFTER_SUBLAYER "});
+  CHECK(uses == std::set<std::string>{"QUANTIZE ", "AFTER_SUBLAYER QUANTIZE ", "HEAD "});
   ModelConfig other = real_config();
   other.hc_mult = 2;
   const auto refused = kernel_requests(other, {}, limits);

@@ -8,6 +8,7 @@
 // and with `kernels` renamed likewise.
 #include <string_view>
 
+#include "common/kv_layout.cuh"  // which defaults of parameters name
 #include "tests/support/emulator/cuda.hpp"
 #include "tests/support/emulator/kernel_variants.hpp"
 

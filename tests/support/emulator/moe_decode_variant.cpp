@@ -50,7 +50,13 @@ std::vector<float> run_variant(const MoeExperts& experts, int blocks, int launch
   aligned(experts.gate_up_jobs(), gate_up);
   aligned(experts.down_jobs(), down);
   aligned(experts.codes, x);
-  aligned(experts.scales, x_scale);
+  // A row's scales are filled up to whole 16-byte words.
+  const auto groups = static_cast<std::size_t>(shape.hidden / 128),
+             stride = static_cast<std::size_t>(kernels::moe_x_scales(shape.hidden));
+  std::vector<float> scales(experts.scales.size() / groups * stride);
+  for (std::size_t i = 0; i < experts.scales.size(); ++i)
+    scales[i / groups * stride + i % groups] = experts.scales[i];
+  aligned(scales, x_scale);
   std::vector<kernels::u32> counters(kernels::MOE_COUNTER_WORDS, 0);
   std::vector<float> first;
   for (int launch = 0; launch < launches; ++launch) {

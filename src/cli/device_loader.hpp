@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "runtime/base/error.hpp"
+#include "src/checkpoint/checkpoint.hpp"
+#include "src/cli/kernel_cache.hpp"
+#include "src/engine/engine.hpp"
+
+namespace ingot {
+
+struct DeviceLoadOptions {
+  KernelCacheOptions cache;
+  std::int64_t max_context = 0;
+  int max_sequences = 64;  ///< sequences and kept copies at a time
+  int threads = 0;         ///< that load weights and wait for compilers; 0 = one per CPU
+};
+
+/// Puts a checkpoint onto the first GPU. Progress of long loads goes to standard error.
+/// Errors: those of executor::DeviceWeights::load, and what DeviceEngine throws.
+[[nodiscard]] Result<std::unique_ptr<Engine>> load_device_engine(const Checkpoint& checkpoint,
+                                                                 const DeviceLoadOptions& options);
+
+}  // namespace ingot

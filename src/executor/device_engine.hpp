@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/cuda/context.hpp"
+#include "runtime/jit/kernel_store.hpp"
+#include "src/engine/engine.hpp"
+#include "src/executor/device_weights.hpp"
+#include "tuner/overrides.hpp"
+#include "tuner/tuning_key.hpp"
+#include "tuner/tuning_store.hpp"
+
+namespace ingot {
+
+struct DeviceOptions {
+  std::int64_t max_context = 0;    ///< tokens a sequence may hold; 0 = max_position_embeddings
+  int max_sequences = 64;          ///< sequences and kept copies that exist at a time
+  std::int64_t context_tokens = 0; ///< of all sequences together; 0 = what the memory leaves
+  int jobs = 4;                    ///< kernels that are compiled at a time
+  bool graphs = true;              ///< replay steps from CUDA graphs
+};
+
+/// Where the device engine's kernels come from.
+struct KernelSource {
+  std::shared_ptr<jit::KernelStore> kernels;
+  std::shared_ptr<TuningStore> records;  ///< null: defaults run
+  TuningDevice device;
+  std::string policy;  ///< policy_text()
+  Overrides overrides;
+};
+
+/// What a device engine did; grows from its start on.
+struct DeviceStats {
+  std::int64_t steps = 0;
+  std::int64_t graph_steps = 0;  ///< of them, those replayed from a graph
+  int buckets = 0;               ///< for which kernels are ready
+  int kernels_compiled = 0;
+  std::uint64_t weight_bytes = 0, state_bytes = 0, buffer_bytes = 0;
+  std::int64_t context_tokens = 0;  ///< that fit into the pools
+  std::int64_t nan_scores = 0;      ///< of the indexer; they count as minus infinity
+};
+
+/// The model on one GPU: kernels of the bucket that a step falls into, made for this card, launched
+/// in order on one stream, from a CUDA graph once the bucket has run before.
+///
+/// A sequence's logits depend on the batch and on how its tokens were cut into steps within the
+/// rounding of the kernels that these buckets choose.
+class DeviceEngine final : public Engine {
+ public:
+  /// The context must be current on every thread that uses or destroys the engine.
+  /// Errors (thrown): invalid_argument for options out of range; unsupported for a model that the
+  /// kernels do not take; cuda where memory does not suffice (what was needed, what is free).
+  DeviceEngine(cu::Context context, ModelConfig config, executor::DeviceWeights weights,
+               KernelSource source, const DeviceOptions& options);
+  ~DeviceEngine() override;
+
+  const ModelConfig& config() const override;
+  std::int64_t max_context() const override;
+  SequenceId create_sequence() override;
+  SequenceId fork(SequenceId sequence) override;
+  void release(SequenceId sequence) override;
+  std::int64_t length(SequenceId sequence) const override;
+  void rollback(SequenceId sequence, std::int64_t length) override;
+  std::int64_t max_rollback() const override;
+  std::vector<StepLogits> step(std::span<const SequenceStep> batch) override;
+
+  /// Makes the kernels of a bucket ready before a step needs them.
+  void prepare(int rows, int sequences, int sequence_rows, int logit_rows, std::int64_t context);
+  DeviceStats stats() const;
+  /// Every kernel in use with its parameters, one line each.
+  std::vector<std::string> kernels() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ingot

@@ -1,0 +1,128 @@
+#include "src/executor/kernel_library.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "runtime/base/error.hpp"
+
+namespace ingot::executor {
+
+KernelLibrary::KernelLibrary(const cu::Context& context, jit::KernelStore& kernels,
+                             TuningStore* records, TuningScope scope, Overrides overrides)
+    : context_(context),
+      kernels_(kernels),
+      records_(records),
+      scope_(std::move(scope)),
+      overrides_(std::move(overrides)),
+      limits_(cu::limits_of(context.device())) {}
+
+KernelLibrary::Slot KernelLibrary::add(Use use) {
+  if (use.request.candidates.empty()) {
+    throw EngineError(ErrorCode::unsupported,
+                      "planning the kernels of " + describe(use.request.problem) +
+                          ": no kernel family runs this on " + context_.device().name);
+  }
+  const std::string name = use.request.title();
+  const auto known = slots_.find(name);
+  if (known != slots_.end()) return known->second;
+  uses_.push_back(std::move(use));
+  slots_.emplace(name, uses_.size() - 1);
+  return uses_.size() - 1;
+}
+
+void KernelLibrary::prepare(int jobs, const std::function<void(Progress)>& progress) {
+  std::vector<Slot> open;
+  std::vector<TuningRequest> requests;
+  for (Slot slot = 0; slot < uses_.size(); ++slot) {
+    if (uses_[slot].ready) continue;
+    open.push_back(slot);
+    requests.push_back(uses_[slot].request);
+  }
+  if (open.empty()) return;
+
+  std::vector<Selection> selections;
+  if (records_ != nullptr) {
+    LookUp found = value_or_throw(look_up(requests, scope_, kernels_, *records_, overrides_));
+    selections = std::move(found.selections);
+    with_choice_ += found.with_choice;
+    tuned_ += found.tuned;
+    if (first_untuned_.empty()) first_untuned_ = found.first_missing;
+  } else {
+    for (const TuningRequest& request : requests) {
+      const auto allowed = value_or_throw(overrides_.allowed(request));
+      selections.push_back(select(request, allowed, std::nullopt));
+    }
+  }
+
+  std::map<std::string, const jit::Variant*> missing;  // by its text
+  for (std::size_t i = 0; i < open.size(); ++i) {
+    const jit::Variant& variant = requests[i].candidates[selections[i].candidate];
+    std::string text = jit::describe(variant);
+    if (!loaded_.contains(text)) missing.emplace(std::move(text), &variant);
+  }
+  struct Found {
+    const jit::Variant* variant;
+    std::shared_ptr<const jit::CacheEntry> entry;
+  };
+  std::vector<Found> found;
+  for (const auto& [text, variant] : missing)
+    found.push_back({variant, nullptr});
+  std::atomic<std::size_t> next = 0, done = 0;
+  std::optional<Error> failure;
+  std::exception_ptr thrown;
+  std::mutex mutex;
+  const auto work = [&] {
+    for (std::size_t i = next++; i < found.size(); i = next++) {
+      auto entry = kernels_.get(
+          {.variant = *found[i].variant, .arch = scope_.device.arch, .allow_spills = true});
+      const std::lock_guard lock(mutex);
+      if (entry) {
+        found[i].entry = std::move(*entry);
+      } else if (!failure) {
+        failure = entry.error();
+      }
+      ++done;
+      try {
+        if (progress && !thrown) progress({done, found.size()});
+      } catch (...) {
+        thrown = std::current_exception();
+        next = found.size();
+      }
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int t = 1; t < std::min<int>(jobs, static_cast<int>(found.size())); ++t)
+    threads.emplace_back(work);
+  work();
+  for (std::thread& thread : threads)
+    thread.join();
+  if (thrown) std::rethrow_exception(thrown);
+  if (failure) throw EngineError(std::move(*failure));
+  for (const Found& one : found) {
+    loaded_.emplace(jit::describe(*one.variant),
+                    jit::Kernel::load(context_, one.entry->kernel.cubin, one.variant->family));
+  }
+
+  for (std::size_t i = 0; i < open.size(); ++i) {
+    const jit::Variant& variant = requests[i].candidates[selections[i].candidate];
+    const jit::Kernel& kernel = loaded_.at(jit::describe(variant));
+    const Launch launch = uses_[open[i]].launch(variant);
+    if (launch.waits) kernel.prefer_shared_memory(context_);
+    uses_[open[i]].ready = ReadyKernel{kernel, launch.shape, launch.scratch,
+                                       variant.family + " " + describe(requests[i].problem)};
+  }
+}
+
+std::vector<std::string> KernelLibrary::titles() const {
+  std::set<std::string> lines;
+  for (const auto& [text, kernel] : loaded_)
+    lines.insert(text);
+  return {lines.begin(), lines.end()};
+}
+
+}  // namespace ingot::executor

@@ -1,0 +1,145 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernel_templates/family.hpp"
+#include "runtime/cuda/context.hpp"
+#include "runtime/cuda/device_limits.hpp"
+#include "runtime/jit/kernel.hpp"
+#include "runtime/jit/kernel_store.hpp"
+#include "tuner/look_up.hpp"
+
+namespace ingot::executor {
+
+/// Device memory that one launch needs besides its inputs and outputs, in bytes.
+struct KernelScratch {
+  std::int64_t any = 0;       ///< of any content
+  std::int64_t any_more = 0;  ///< likewise, a second array
+  /// Every byte 0xff before the first launch and again after each: launches in one stream share it.
+  std::int64_t ones = 0;
+  std::int64_t ones_more = 0;
+};
+
+/// A kernel that is loaded on the card, and its launch for one problem.
+struct ReadyKernel {
+  jit::Kernel kernel;
+  cu::LaunchShape shape;
+  KernelScratch scratch;
+  std::string title;  ///< "fp8_linear_sm90 cols=4096 tokens=1", for reports
+};
+
+/// The kernels of one card: a problem in, a loaded kernel out. First everything that will be needed
+/// is wanted, then prepare() looks its parameters up, compiles what no cache has, many at a time,
+/// and loads it. What is wanted twice is loaded once. The context must be current.
+class KernelLibrary {
+ public:
+  using Slot = std::size_t;
+
+  /// @param records  tuning choices; null: defaults run
+  KernelLibrary(const cu::Context& context, jit::KernelStore& kernels, TuningStore* records,
+                TuningScope scope, Overrides overrides);
+
+  /// @tparam First  the family that serves without a tuning, Others those that compete with it
+  template <class First, class... Others>
+  Slot want(const typename First::Problem& problem) {
+    auto sets = kernels::competing<First, Others...>(problem, limits_);
+    Use use{.request = kernels::tuning_request_of(problem, sets), .launch = {}, .ready = {}};
+    use.launch = [problem, limits = limits_](const jit::Variant& variant) {
+      Launch launch;
+      (void)(fill<First>(problem, limits, variant, launch) || ... ||
+             fill<Others>(problem, limits, variant, launch));
+      return launch;
+    };
+    return add(std::move(use));
+  }
+
+  struct Progress {
+    std::size_t done = 0, wanted = 0;
+  };
+  /// Errors (thrown): what KernelStore::get and Kernel::load report, with the kernel's name; the
+  /// first one, after all others have ended.
+  /// @param jobs  kernels that are compiled or read at a time
+  void prepare(int jobs, const std::function<void(Progress)>& progress = {});
+
+  const ReadyKernel& at(Slot slot) const { return *uses_[slot].ready; }
+  const cu::DeviceLimits& limits() const { return limits_; }
+  /// Every kernel that is loaded, one line each, sorted.
+  std::vector<std::string> titles() const;
+  /// How many of the wanted have a tuning choice, of those that have candidates to choose from.
+  int tuned() const { return tuned_; }
+  int with_choice() const { return with_choice_; }
+  const std::string& first_untuned() const { return first_untuned_; }
+
+ private:
+  struct Launch {
+    cu::LaunchShape shape;
+    KernelScratch scratch;
+    bool waits = false;  ///< its blocks wait for one another
+  };
+  struct Use {
+    TuningRequest request;
+    std::function<Launch(const jit::Variant&)> launch;
+    std::optional<ReadyKernel> ready;
+  };
+
+  /// Fills the launch if the variant is one of the family's.
+  template <class Family>
+  static bool fill(const typename Family::Problem& problem, const cu::DeviceLimits& limits,
+                   const jit::Variant& variant, Launch& launch);
+
+  Slot add(Use use);
+
+  const cu::Context& context_;
+  jit::KernelStore& kernels_;
+  TuningStore* records_;
+  TuningScope scope_;
+  Overrides overrides_;
+  cu::DeviceLimits limits_;
+  std::deque<Use> uses_;                       // addresses stay: programs hold them
+  std::map<std::string, Slot> slots_;          // by title and space
+  std::map<std::string, jit::Kernel> loaded_;  // by variant
+  int tuned_ = 0;
+  int with_choice_ = 0;
+  std::string first_untuned_;
+};
+
+template <class Family>
+bool KernelLibrary::fill(const typename Family::Problem& problem, const cu::DeviceLimits& limits,
+                         const jit::Variant& variant, Launch& launch) {
+  if (variant.family != Family::kStem || !Family::runs_on(limits)) return false;
+  for (const auto& params : Family::space(problem, limits).candidates()) {
+    if (jit::param_values(params) != variant.params) continue;
+    if constexpr (requires { Family::launch_shape(problem, params, limits); }) {
+      launch.shape = Family::launch_shape(problem, params, limits);
+    } else {
+      launch.shape = Family::launch_shape(problem, params);
+    }
+    KernelScratch& scratch = launch.scratch;
+    if constexpr (requires { Family::workspace_bytes(problem, params); })
+      scratch.ones = Family::workspace_bytes(problem, params);
+    if constexpr (requires { Family::exchange_value_bytes(problem, params); }) {
+      scratch.ones = Family::exchange_value_bytes(problem, params);
+      scratch.ones_more = Family::exchange_sum_bytes(problem, params);
+      launch.waits = scratch.ones > 0;
+    }
+    if constexpr (requires { Family::candidate_bytes(problem, params); }) {
+      scratch.any = static_cast<std::int64_t>(Family::candidate_bytes(problem, params));
+      scratch.any_more = scratch.any;
+    }
+    if constexpr (requires { Family::sum_bytes(problem); }) {
+      scratch.any = Family::sum_bytes(problem);
+      scratch.any_more = Family::activation_bytes(problem);
+    }
+    return true;
+  }
+  return false;
+}
+
+}  // namespace ingot::executor

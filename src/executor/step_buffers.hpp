@@ -1,0 +1,122 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernel_templates/common/types.cuh"
+#include "runtime/cuda/context.hpp"
+#include "runtime/cuda/device_buffer.hpp"
+#include "src/checkpoint/model_config.hpp"
+#include "src/executor/kernel_library.hpp"
+
+namespace ingot::executor {
+
+/// What changes from step to step, as it lies on the device: arrays at fixed places. A row is a
+/// query token. Rows past those of the step are idle: their sequence is -1.
+struct StepInputs {
+  static constexpr int kMostRows = 256;
+  int ids[kMostRows];             ///< token ids
+  int positions[kMostRows];       ///< of each row in its sequence
+  int sequences[kMostRows];       ///< slot of each row's sequence
+  int row_starts[kMostRows + 1];  ///< [sequences + 1] first row of each; equal ones: no tokens
+  int slots[kMostRows];           ///< [sequences] slot of each; of an idle one any
+  int picks[kMostRows];           ///< rows whose logits are wanted
+};
+
+/// Device memory of one step, at the sizes of the largest. Everything that kernels hand on to each
+/// other; contents are undefined between steps.
+struct StepBuffers {
+  StepInputs* inputs = nullptr;
+  // Lists of keys, one for all layers of a kind.
+  int *window_indices = nullptr, *window_counts = nullptr, *append_slots = nullptr;
+  int *hca_indices = nullptr, *hca_counts = nullptr, *csa_counts = nullptr;
+  // Hyper-connections: streams in two places, by turns.
+  kernels::bf16* streams[2] = {};
+  float *post = nullptr, *comb = nullptr;
+  kernels::bf16* x = nullptr;  ///< a sublayer's input [rows, hidden]
+  kernels::fp8_e4m3* x_codes = nullptr;
+  float* x_scale = nullptr;
+  // Attention.
+  kernels::bf16 *q_latent = nullptr, *kv = nullptr, *q_latent_normed = nullptr;
+  kernels::fp8_e4m3* q_codes = nullptr;
+  float* q_scale = nullptr;
+  kernels::bf16* q = nullptr;
+  kernels::bf16* index_q = nullptr;
+  kernels::bf16* index_projected = nullptr;
+  float *k = nullptr, *s = nullptr, *index_k = nullptr, *index_s = nullptr;
+  kernels::u8 *index_codes = nullptr, *index_scales = nullptr;
+  kernels::bf16* index_weights = nullptr;
+  float* index_scores = nullptr;
+  int *selected = nullptr, *selected_counts = nullptr;
+  kernels::u32* nan_counts = nullptr;  ///< [rows] only ever grows
+  kernels::u32* arrived = nullptr;     ///< zero between launches
+  kernels::bf16 *o = nullptr, *o_latent = nullptr;
+  kernels::fp8_e4m3* o_codes = nullptr;
+  float* o_scale = nullptr;
+  kernels::bf16* f = nullptr;  ///< a sublayer's output [rows, hidden]
+  // Experts.
+  float* gate_logits = nullptr;
+  int* experts = nullptr;
+  float* expert_weights = nullptr;
+  kernels::fp8_e4m3* z_codes = nullptr;
+  float* z_scale = nullptr;
+  float* routed = nullptr;
+  kernels::bf16 *shared_gate = nullptr, *shared_up = nullptr, *shared = nullptr;
+  kernels::fp8_e4m3* shared_codes = nullptr;
+  float* shared_scale = nullptr;
+  // Head.
+  kernels::bf16 *picked = nullptr, *head_x = nullptr;
+  float* logits = nullptr;  ///< [rows, vocabulary share]
+};
+
+/// Owns the memory of StepBuffers, for steps of StepInputs::kMostRows rows.
+class StepMemory {
+ public:
+  /// Throws EngineError(cuda) where memory does not suffice.
+  StepMemory(const cu::Context& context, const cu::Stream& stream, const ModelConfig& config,
+             int tp_size, std::int64_t max_context);
+
+  const StepBuffers& buffers() const { return buffers_; }
+  /// Queues a copy of a step's inputs, which must stay as they are until the stream passed it.
+  void upload(const cu::Stream& stream, const StepInputs& inputs) const;
+  /// The same arrays fetched; waits for the stream.
+  void fetch(const cu::Stream& stream, const void* from, std::span<std::byte> to) const;
+
+  static std::uint64_t bytes(const ModelConfig& config, int tp_size, std::int64_t max_context);
+
+ private:
+  cu::DeviceBuffer memory_;
+  StepBuffers buffers_;
+};
+
+/// Scratch of one bucket's kernels. Launches of one stream share what KernelScratch allows.
+struct StepScratch {
+  void *any = nullptr, *any_more = nullptr, *ones = nullptr, *ones_more = nullptr;
+  kernels::u32* expert_counters = nullptr;  ///< its own: zero at first, then left alone
+};
+
+/// Hands scratch to buckets as they are made. What was handed out stays where it is, as graphs
+/// hold its addresses; a bucket that needs more gets new memory, and so do those after it.
+class ScratchPool {
+ public:
+  ScratchPool(const cu::Context& context, const cu::Stream& stream)
+      : context_(context), stream_(stream) {}
+
+  /// Waits for the stream. Throws EngineError(cuda).
+  StepScratch take(const KernelScratch& need);
+  std::uint64_t bytes() const { return bytes_; }
+
+ private:
+  void* grow(std::size_t kind, std::int64_t need, unsigned char fill);
+
+  const cu::Context& context_;
+  const cu::Stream& stream_;
+  std::vector<cu::DeviceBuffer> buffers_;
+  std::int64_t sizes_[4] = {};
+  void* newest_[4] = {};
+  std::uint64_t bytes_ = 0;
+};
+
+}  // namespace ingot::executor

@@ -1,0 +1,498 @@
+#include "src/executor/step_program.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+namespace ingot::executor {
+namespace {
+
+/// Writes down the launches of a step, layer by layer.
+class Builder {
+ public:
+  Builder(const ModelConfig& config, const StepBucket& bucket, const StepKernels& kernels,
+          const KernelLibrary& library, const DeviceWeights& weights, const DeviceState& state,
+          const StepBuffers& buffers, const StepScratch& scratch, std::vector<StepLaunch>& launches)
+      : config_(config),
+        bucket_(bucket),
+        k_(kernels),
+        library_(library),
+        weights_(weights),
+        state_(state),
+        b_(buffers),
+        scratch_(scratch),
+        launches_(launches),
+        rows_(bucket.rows),
+        code_rows_((bucket.rows + 3) / 4 * 4) {}
+
+  void build() {
+    slots();
+    embed();
+    for (std::size_t i = 0; i < weights_.layers().size(); ++i) {
+      layer_ = static_cast<int>(i);
+      const Layer& layer = weights_.layers()[i];
+      hyper_connection(layer.hc_attention, layer.attention_norm, i > 0);
+      attention(layer, state_.layer(i), config_.layer_kind(layer_));
+      hyper_connection(layer.hc_ffn, layer.ffn_norm, true);
+      experts(layer.experts);
+    }
+    layer_ = -1;
+    if (bucket_.logit_rows > 0) head();
+  }
+
+ private:
+  template <class Args>
+  void add(std::string_view name, KernelLibrary::Slot slot, const Args& args) {
+    static_assert(std::is_trivially_copyable_v<Args>);
+    StepLaunch launch{.name = name,
+                      .kernel = &library_.at(slot),
+                      .args = std::vector<std::byte>(sizeof(Args)),
+                      .layer = layer_};
+    std::memcpy(launch.args.data(), &args, sizeof(Args));
+    launches_.push_back(std::move(launch));
+  }
+
+  const int* csa_table() const { return state_.csa_table(); }
+
+  void slots() {
+    add("attention slots", k_.slots,
+        kernels::AttentionSlotsArgs{.positions = b_.inputs->positions,
+                                    .sequences = b_.inputs->sequences,
+                                    .page_table = state_.hca_table(),
+                                    .window_indices = b_.window_indices,
+                                    .window_counts = b_.window_counts,
+                                    .append_slots = b_.append_slots,
+                                    .hca_indices = b_.hca_indices,
+                                    .hca_counts = b_.hca_counts,
+                                    .csa_counts = b_.csa_counts,
+                                    .rows = rows_,
+                                    .hca_slots = hca_slots(),
+                                    .page_stride = state_.hca_stride()});
+  }
+  int hca_slots() const { return hca_list_slots(config_, bucket_); }
+
+  void embed() {
+    add("embedding", k_.embedding,
+        kernels::EmbeddingArgs{.ids = b_.inputs->ids,
+                               .table = weights_.embedding().values,
+                               .out = b_.streams[0],
+                               .first_row = weights_.first_token(),
+                               .rows = weights_.embedding().rows,
+                               .tokens = rows_});
+  }
+
+  /// Streams (and the output of the sublayer before) to the next sublayer's input: b.x, quantised
+  /// in b.x_codes.
+  void hyper_connection(const HyperConnection& hc, const kernels::bf16* norm, bool after) {
+    add("hyper-connection", after ? k_.hc_between : k_.hc_first,
+        kernels::HcPreArgs{.streams = b_.streams[streams_],
+                           .sublayer = b_.f,
+                           .post_in = b_.post,
+                           .comb_in = b_.comb,
+                           .streams_out = b_.streams[1 - streams_],
+                           .fn = hc.fn,
+                           .base = hc.base,
+                           .scale = hc.scale,
+                           .norm = norm,
+                           .post = b_.post,
+                           .comb = b_.comb,
+                           .out = b_.x,
+                           .codes = b_.x_codes,
+                           .code_scale = b_.x_scale,
+                           .workspace = scratch_.ones,
+                           .tokens = rows_,
+                           .code_rows = code_rows_,
+                           .sinkhorn = config_.hc_sinkhorn_iters,
+                           .norm_epsilon = config_.rms_norm_eps,
+                           .hc_epsilon = config_.hc_eps});
+    if (after) streams_ = 1 - streams_;
+  }
+
+  static kernels::Fp8LinearSegment segment(const Fp8Matrix& matrix, kernels::bf16* out) {
+    return {.weight = matrix.tiles,
+            .scale = matrix.scales,
+            .out = out,
+            .rows = matrix.rows,
+            .out_stride = matrix.rows};
+  }
+  kernels::Fp8LinearArgs linear(const kernels::bf16* x, const kernels::fp8_e4m3* codes,
+                                const float* scale) const {
+    return {.segments = {},
+            .x = x,
+            .xq = codes,
+            .x_scale = scale,
+            .workspace = scratch_.ones,
+            .tokens = rows_,
+            .x_rows = code_rows_};
+  }
+  void quantize(std::string_view name, KernelLibrary::Slot slot, const kernels::bf16* x, int cols,
+                kernels::fp8_e4m3* codes, float* scale) {
+    add(name, slot,
+        kernels::ActQuantArgs{.x = x,
+                              .codes = codes,
+                              .scale = scale,
+                              .tokens = rows_,
+                              .cols = cols,
+                              .x_stride = cols,
+                              .rows = code_rows_});
+  }
+  bool quantizes_inline() const { return rows_ <= kMostBf16InputTokens; }
+
+  void attention(const Layer& layer, const LayerState& state, LayerKind kind) {
+    const float* frequencies =
+        kind == LayerKind::swa ? weights_.plain_frequencies() : weights_.compress_frequencies();
+    const int q_dims = layer.wq_b.rows;
+    auto first = linear(nullptr, b_.x_codes, b_.x_scale);
+    first.segments[0] = segment(layer.wq_a, b_.q_latent);
+    first.segments[1] = segment(layer.wkv, b_.kv);
+    add("wq_a, wkv", k_.wq_a_wkv, first);
+    add("kv append", k_.kv_append,
+        kernels::RopeKvAppendArgs{.kv = b_.kv,
+                                  .norm_weight = layer.kv_norm,
+                                  .frequencies = frequencies,
+                                  .positions = b_.inputs->positions,
+                                  .slots = b_.append_slots,
+                                  .pool = state.window,
+                                  .tokens = rows_,
+                                  .kv_stride = layer.wkv.rows,
+                                  .epsilon = config_.rms_norm_eps});
+    add("q norm", k_.q_norm,
+        kernels::RmsNormArgs{.input = b_.q_latent,
+                             .weight = layer.q_norm,
+                             .output = b_.q_latent_normed,
+                             .rows = rows_,
+                             .eps = config_.rms_norm_eps});
+    if (!quantizes_inline()) {
+      quantize("quantise q latent", k_.q_quant, b_.q_latent_normed, config_.q_lora_rank, b_.q_codes,
+               b_.q_scale);
+    }
+    auto second = linear(b_.q_latent_normed, b_.q_codes, b_.q_scale);
+    second.segments[0] = segment(layer.wq_b, b_.q);
+    if (kind == LayerKind::csa) second.segments[1] = segment(layer.indexer.wq_b, b_.index_q);
+    add(kind == LayerKind::csa ? "wq_b, indexer wq_b" : "wq_b",
+        kind == LayerKind::csa ? k_.wq_b_indexer : k_.wq_b, second);
+    add("q norm, rope", k_.q_norm_rope,
+        kernels::QNormRopeArgs{.q = b_.q,
+                               .frequencies = frequencies,
+                               .positions = b_.inputs->positions,
+                               .heads = q_dims / config_.head_dim,
+                               .tokens = rows_,
+                               .q_stride = q_dims,
+                               .epsilon = config_.rms_norm_eps});
+    if (kind == LayerKind::csa) choose(layer, state, frequencies);
+    if (kind == LayerKind::hca) compress_hca(layer, state, frequencies);
+
+    kernels::SparseMlaDecodeArgs core{.q = b_.q,
+                                      .window_pool = state.window,
+                                      .selected_pool = state.entries,
+                                      .window_indices = b_.window_indices,
+                                      .selected_indices = nullptr,
+                                      .window_counts = b_.window_counts,
+                                      .selected_counts = nullptr,
+                                      .sink = layer.sink,
+                                      .positions = b_.inputs->positions,
+                                      .frequencies = frequencies,
+                                      .out = b_.o,
+                                      .exchange_values = static_cast<float*>(scratch_.ones),
+                                      .exchange_sums = static_cast<float*>(scratch_.ones_more),
+                                      .rows = rows_,
+                                      .heads = q_dims / config_.head_dim,
+                                      .window_slots = config_.sliding_window,
+                                      .selected_slots = 0};
+    KernelLibrary::Slot slot = k_.swa_attention;
+    if (kind == LayerKind::csa) {
+      core.selected_indices = b_.selected;
+      core.selected_counts = b_.selected_counts;
+      core.selected_slots = config_.index_topk;
+      slot = k_.csa_attention;
+    } else if (kind == LayerKind::hca) {
+      core.selected_indices = b_.hca_indices;
+      core.selected_counts = b_.hca_counts;
+      core.selected_slots = hca_slots();
+      slot = k_.hca_attention;
+    }
+    add("attention", slot, core);
+
+    add("wo_a", k_.wo_a,
+        kernels::GroupedLinearArgs{.x = b_.o,
+                                   .weight = layer.wo_a.tiles,
+                                   .scale = layer.wo_a.scales,
+                                   .out = b_.o_latent,
+                                   .workspace = scratch_.ones,
+                                   .tokens = rows_,
+                                   .rows = layer.wo_a.rows,
+                                   .group_rows = config_.o_lora_rank,
+                                   .x_stride = q_dims,
+                                   .out_stride = layer.wo_a.rows});
+    if (!quantizes_inline()) {
+      quantize("quantise o latent", k_.o_quant, b_.o_latent, layer.wo_b.cols, b_.o_codes,
+               b_.o_scale);
+    }
+    auto last = linear(b_.o_latent, b_.o_codes, b_.o_scale);
+    last.segments[0] = segment(layer.wo_b, b_.f);
+    add("wo_b", k_.wo_b, last);
+  }
+
+  static kernels::Bf16LinearSegment segment(const Bf16Matrix& matrix, void* out, bool bf16) {
+    return {.weight = matrix.values,
+            .out = out,
+            .rows = matrix.rows,
+            .out_stride = matrix.rows,
+            .out_bf16 = bf16 ? 1 : 0};
+  }
+  kernels::Bf16LinearArgs bf16_linear() const {
+    return {.segments = {},
+            .x = b_.x,
+            .workspace = scratch_.ones,
+            .tokens = rows_,
+            .x_stride = config_.hidden_size};
+  }
+
+  kernels::CompressKvArgs compressor(const Compressor& weights, const float* k, const float* s,
+                                     const float* frequencies, const int* table, int stride,
+                                     kernels::u8* pool, float* state) const {
+    return {.k = k,
+            .s = s,
+            .ape = weights.ape,
+            .norm_weight = weights.norm,
+            .frequencies = frequencies,
+            .row_starts = b_.inputs->row_starts,
+            .positions = b_.inputs->positions,
+            .slots = b_.inputs->slots,
+            .page_table = table,
+            .pool = pool,
+            .state = state,
+            .row_stride = weights.wkv.rows,
+            .page_stride = stride,
+            .epsilon = config_.rms_norm_eps};
+  }
+
+  /// CSA: appends to both pools and selects the keys of each row.
+  void choose(const Layer& layer, const LayerState& state, const float* frequencies) {
+    const Indexer& indexer = layer.indexer;
+    auto all = bf16_linear();
+    all.segments[0] = segment(indexer.weights_proj, b_.index_projected, true);
+    all.segments[1] = segment(layer.compressor.wkv, b_.k, false);
+    all.segments[2] = segment(layer.compressor.wgate, b_.s, false);
+    all.segments[3] = segment(indexer.compressor.wkv, b_.index_k, false);
+    all.segments[4] = segment(indexer.compressor.wgate, b_.index_s, false);
+    add("compressors, indexer weights", k_.csa_linear, all);
+    add("compress kv", k_.csa_compress,
+        compressor(layer.compressor, b_.k, b_.s, frequencies, csa_table(), state_.csa_stride(),
+                   state.entries, state.compressor));
+    add("compress index keys", k_.index_compress,
+        compressor(indexer.compressor, b_.index_k, b_.index_s, frequencies, csa_table(),
+                   state_.csa_stride(), state.index_keys, state.index_compressor));
+    // Both factors in one, rounded to fp32 once.
+    const double scale = 1.0 / std::sqrt(static_cast<double>(config_.index_head_dim)) /
+                         std::sqrt(static_cast<double>(config_.index_heads));
+    add("indexer queries", k_.index_queries,
+        kernels::IndexerQueriesArgs{.q = b_.index_q,
+                                    .projected = b_.index_projected,
+                                    .frequencies = frequencies,
+                                    .positions = b_.inputs->positions,
+                                    .codes = b_.index_codes,
+                                    .scales = b_.index_scales,
+                                    .weights = b_.index_weights,
+                                    .q_stride = indexer.wq_b.rows,
+                                    .weight_scale = static_cast<float>(scale)});
+    const std::int64_t stride = (bucket_.context / 4 + 3) / 4 * 4;
+    add("indexer scores", k_.index_scores,
+        kernels::IndexerScoresArgs{.q = b_.index_codes,
+                                   .q_scales = b_.index_scales,
+                                   .weights = b_.index_weights,
+                                   .pool = state.index_keys,
+                                   .page_table = csa_table(),
+                                   .sequences = b_.inputs->sequences,
+                                   .counts = b_.csa_counts,
+                                   .scores = b_.index_scores,
+                                   .score_stride = stride,
+                                   .page_stride = state_.csa_stride(),
+                                   .rows = rows_,
+                                   .all_taken = config_.index_topk});
+    const auto topk_scratch = library_.at(k_.index_topk).scratch;
+    add("indexer top-k", k_.index_topk,
+        kernels::IndexerTopkArgs{.scores = b_.index_scores,
+                                 .counts = b_.csa_counts,
+                                 .sequences = b_.inputs->sequences,
+                                 .page_table = csa_table(),
+                                 .indices = b_.selected,
+                                 .selected_counts = b_.selected_counts,
+                                 .nan_counts = b_.nan_counts,
+                                 .candidate_keys = static_cast<kernels::u32*>(
+                                     topk_scratch.any > 0 ? scratch_.any : nullptr),
+                                 .candidate_indices = static_cast<int*>(
+                                     topk_scratch.any > 0 ? scratch_.any_more : nullptr),
+                                 .arrived = b_.arrived,
+                                 .score_stride = stride,
+                                 .page_stride = state_.csa_stride()});
+  }
+
+  void compress_hca(const Layer& layer, const LayerState& state, const float* frequencies) {
+    auto both = bf16_linear();
+    both.segments[0] = segment(layer.compressor.wkv, b_.k, false);
+    both.segments[1] = segment(layer.compressor.wgate, b_.s, false);
+    add("compressor", k_.hca_linear, both);
+    add("compress kv", k_.hca_compress,
+        compressor(layer.compressor, b_.k, b_.s, frequencies, state_.hca_table(),
+                   state_.hca_stride(), state.entries, state.compressor));
+  }
+
+  void experts(const Experts& weights) {
+    const bool hash = weights.token_experts != nullptr;
+    const bool gate = rows_ <= kMostGateTokens;
+    if (!gate) {
+      auto logits = bf16_linear();
+      logits.segments[0] = segment(weights.gate, b_.gate_logits, false);
+      add("gate", k_.gate, logits);
+    }
+    add("router", hash ? k_.hash_router : k_.router,
+        kernels::RouterTopkArgs{.z = b_.x,
+                                .gate = weights.gate.values,
+                                .logits = b_.gate_logits,
+                                .bias = weights.bias,
+                                .table = weights.token_experts,
+                                .ids = b_.inputs->ids,
+                                .experts = b_.experts,
+                                .weights = b_.expert_weights,
+                                .workspace = scratch_.ones,
+                                .vocabulary = config_.vocab_size,
+                                .tokens = rows_,
+                                .route_scale = config_.routed_scaling_factor});
+    quantize("quantise expert input", k_.expert_quant, b_.x, config_.hidden_size, b_.z_codes,
+             b_.z_scale);
+    const float limit =
+        config_.swiglu_limit > 0 ? config_.swiglu_limit : std::numeric_limits<float>::infinity();
+    add("experts", k_.experts,
+        kernels::MoeDecodeArgs{.x = b_.z_codes,
+                               .x_scale = b_.z_scale,
+                               .experts = b_.experts,
+                               .weights = b_.expert_weights,
+                               .gate_up = weights.gate_up,
+                               .down = weights.down,
+                               .sums = static_cast<float*>(scratch_.any),
+                               .activations = static_cast<kernels::u8*>(scratch_.any_more),
+                               .out = b_.routed,
+                               .counters = scratch_.expert_counters,
+                               .limit = limit,
+                               .tokens = rows_});
+    auto up = linear(nullptr, b_.x_codes, b_.x_scale);
+    up.segments[0] = segment(weights.shared_gate, b_.shared_gate);
+    up.segments[1] = segment(weights.shared_up, b_.shared_up);
+    add("shared w1, w3", k_.shared_up, up);
+    const int inter = weights.shared_down.cols;
+    add("shared activation", k_.shared_activation,
+        kernels::SwigluQuantArgs{.gate = b_.shared_gate,
+                                 .up = b_.shared_up,
+                                 .codes = b_.shared_codes,
+                                 .scale = b_.shared_scale,
+                                 .limit = limit,
+                                 .tokens = rows_,
+                                 .inter = inter,
+                                 .stride = inter,
+                                 .rows = code_rows_});
+    auto down = linear(nullptr, b_.shared_codes, b_.shared_scale);
+    down.segments[0] = segment(weights.shared_down, b_.shared);
+    add("shared w2", k_.shared_down, down);
+    add("expert sum", k_.expert_sum,
+        kernels::ExpertSumArgs{.routed = b_.routed,
+                               .shared = b_.shared,
+                               .out = b_.f,
+                               .tokens = rows_,
+                               .hidden = config_.hidden_size});
+  }
+
+  void head() {
+    add("last streams", k_.hc_last,
+        kernels::HcPostArgs{.streams = b_.streams[streams_],
+                            .sublayer = b_.f,
+                            .post = b_.post,
+                            .comb = b_.comb,
+                            .out = b_.streams[1 - streams_],
+                            .tokens = rows_});
+    const kernels::bf16* picked = b_.streams[1 - streams_];
+    if (bucket_.logit_rows < rows_) {
+      add("pick rows", k_.pick_rows,
+          kernels::EmbeddingArgs{.ids = b_.inputs->picks,
+                                 .table = picked,
+                                 .out = b_.picked,
+                                 .first_row = 0,
+                                 .rows = rows_,
+                                 .tokens = bucket_.logit_rows});
+      picked = b_.picked;
+    }
+    const HyperConnection& hc = weights_.hc_head();
+    add("head hyper-connection", k_.hc_head,
+        kernels::HcPreArgs{.streams = picked,
+                           .sublayer = nullptr,
+                           .post_in = nullptr,
+                           .comb_in = nullptr,
+                           .streams_out = nullptr,
+                           .fn = hc.fn,
+                           .base = hc.base,
+                           .scale = hc.scale,
+                           .norm = weights_.norm(),
+                           .post = nullptr,
+                           .comb = nullptr,
+                           .out = b_.head_x,
+                           .codes = nullptr,
+                           .code_scale = nullptr,
+                           .workspace = scratch_.ones,
+                           .tokens = bucket_.logit_rows,
+                           .code_rows = 4,
+                           .sinkhorn = 0,
+                           .norm_epsilon = config_.rms_norm_eps,
+                           .hc_epsilon = config_.hc_eps});
+    kernels::Bf16LinearArgs logits{.segments = {},
+                                   .x = b_.head_x,
+                                   .workspace = scratch_.ones,
+                                   .tokens = bucket_.logit_rows,
+                                   .x_stride = config_.hidden_size};
+    logits.segments[0] = segment(weights_.head(), b_.logits, false);
+    add("head", k_.head, logits);
+  }
+
+  const ModelConfig& config_;
+  const StepBucket& bucket_;
+  const StepKernels& k_;
+  const KernelLibrary& library_;
+  const DeviceWeights& weights_;
+  const DeviceState& state_;
+  const StepBuffers& b_;
+  const StepScratch& scratch_;
+  std::vector<StepLaunch>& launches_;
+  const int rows_;
+  const int code_rows_;
+  int streams_ = 0;  // which of the two places holds the newest
+  int layer_ = -1;
+};
+
+}  // namespace
+
+KernelScratch scratch_of(const KernelLibrary& library, const StepKernels& kernels) {
+  KernelScratch most;
+  for (const StepKernels::Slot slot : kernels.all) {
+    const KernelScratch& one = library.at(slot).scratch;
+    most.any = std::max(most.any, one.any);
+    most.any_more = std::max(most.any_more, one.any_more);
+    most.ones = std::max(most.ones, one.ones);
+    most.ones_more = std::max(most.ones_more, one.ones_more);
+  }
+  return most;
+}
+
+StepProgram::StepProgram(const ModelConfig& config, const StepBucket& bucket,
+                         const StepKernels& kernels, const KernelLibrary& library,
+                         const DeviceWeights& weights, const DeviceState& state,
+                         const StepBuffers& buffers, const StepScratch& scratch) {
+  Builder(config, bucket, kernels, library, weights, state, buffers, scratch, launches_).build();
+}
+
+void StepProgram::launch(const cu::Stream& stream) const {
+  for (const StepLaunch& one : launches_)
+    cu::launch(stream, one.kernel->kernel.function(), one.kernel->shape, one.args.data());
+}
+
+}  // namespace ingot::executor

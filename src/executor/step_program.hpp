@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+#include <vector>
+
+#include "runtime/cuda/stream.hpp"
+#include "src/checkpoint/model_config.hpp"
+#include "src/executor/device_state.hpp"
+#include "src/executor/device_weights.hpp"
+#include "src/executor/kernel_library.hpp"
+#include "src/executor/step_buffers.hpp"
+#include "src/plan/step_kernels.hpp"
+
+namespace ingot::executor {
+
+/// One launch of a step, with its arguments.
+struct StepLaunch {
+  std::string_view name;  ///< what it does in the model: "wq_a, wkv"
+  const ReadyKernel* kernel = nullptr;
+  std::vector<std::byte> args;
+  int layer = -1;  ///< -1: in front of the first, or behind the last
+};
+
+/// The launches of one step of one bucket, in order. All arguments are addresses that stay and the
+/// bucket's constants, so that it can be run as it is or recorded into a graph.
+class StepProgram {
+ public:
+  /// @param library  has prepared `kernels`; it, weights, state and the memory behind buffers and
+  ///                 scratch outlive the program
+  StepProgram(const ModelConfig& config, const StepBucket& bucket, const StepKernels& kernels,
+              const KernelLibrary& library, const DeviceWeights& weights, const DeviceState& state,
+              const StepBuffers& buffers, const StepScratch& scratch);
+
+  /// Queues all launches.
+  void launch(const cu::Stream& stream) const;
+  const std::vector<StepLaunch>& launches() const { return launches_; }
+
+ private:
+  std::vector<StepLaunch> launches_;
+};
+
+/// The largest scratch of these kernels.
+KernelScratch scratch_of(const KernelLibrary& library, const StepKernels& kernels);
+
+}  // namespace ingot::executor

@@ -1,0 +1,129 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "kernel_templates/fp8_linear.space.hpp"
+#include "kernel_templates/fp8_linear_sm90.space.hpp"
+#include "kernel_templates/indexer_scores.space.hpp"
+#include "kernel_templates/indexer_scores_sm90.space.hpp"
+#include "kernel_templates/sparse_mla_decode.space.hpp"
+#include "kernel_templates/sparse_mla_decode_sm90.space.hpp"
+#include "src/plan/step_problems.hpp"
+
+namespace ingot {
+
+/// The kernels of one bucket's step, as slots of what collected them: the engine's library, or a
+/// list of what to compile and tune. The one place that says which families serve what.
+struct StepKernels {
+  using Slot = std::size_t;
+  Slot slots{}, embedding{}, hc_first{}, hc_between{}, wq_a_wkv{}, q_norm{}, q_quant{}, wq_b{},
+      wq_b_indexer{}, q_norm_rope{}, kv_append{}, csa_linear{}, hca_linear{}, csa_compress{},
+      index_compress{}, hca_compress{}, index_queries{}, index_scores{}, index_topk{},
+      swa_attention{}, csa_attention{}, hca_attention{}, wo_a{}, o_quant{}, wo_b{}, gate{},
+      router{}, hash_router{}, expert_quant{}, experts{}, shared_up{}, shared_activation{},
+      shared_down{}, expert_sum{}, hc_last{}, pick_rows{}, hc_head{}, head{};
+  std::vector<Slot> all;  ///< those that this model's steps launch
+
+  /// Wants every kernel of the bucket that the model's layers launch.
+  /// @tparam Collector  has `Slot want<First, Others...>(problem)`, the first family being the one
+  ///                    that serves without a tuning, and `limits()` of the card
+  template <class Collector>
+  static StepKernels want(Collector& collector, const ModelConfig& config, const StepProblems& p);
+};
+
+namespace step_kernels_detail {
+
+template <class Collector>
+StepKernels::Slot want_attention(Collector& collector,
+                                 const kernels::SparseMlaDecodeProblem& problem) {
+  using kernels::SparseMlaDecode, kernels::SparseMlaDecodeSm90;
+  // Whichever comes first is the default.
+  if (SparseMlaDecodeSm90::is_default(problem, collector.limits())) {
+    return collector.template want<SparseMlaDecodeSm90, SparseMlaDecode>(problem);
+  }
+  return collector.template want<SparseMlaDecode, SparseMlaDecodeSm90>(problem);
+}
+
+template <class Collector>
+StepKernels::Slot want_scores(Collector& collector, const kernels::IndexerScoresProblem& problem) {
+  using kernels::IndexerScores, kernels::IndexerScoresSm90;
+  if (IndexerScoresSm90::takes(problem)) {
+    return collector.template want<IndexerScores, IndexerScoresSm90>(problem);
+  }
+  return collector.template want<IndexerScores>(problem);
+}
+
+}  // namespace step_kernels_detail
+
+template <class Collector>
+StepKernels StepKernels::want(Collector& collector, const ModelConfig& config,
+                              const StepProblems& p) {
+  using namespace step_kernels_detail;
+  bool swa = false, csa = false, hca = false;
+  for (int layer = 0; layer < config.num_layers; ++layer) {
+    swa |= config.layer_kind(layer) == LayerKind::swa;
+    csa |= config.layer_kind(layer) == LayerKind::csa;
+    hca |= config.layer_kind(layer) == LayerKind::hca;
+  }
+  StepKernels k;
+  const auto keep = [&](Slot& to, Slot slot) {
+    to = slot;
+    k.all.push_back(slot);
+  };
+  const auto add = [&]<class Family>(Slot& to, const typename Family::Problem& problem) {
+    keep(to, collector.template want<Family>(problem));
+  };
+  const auto linear = [&](Slot& to, const kernels::Fp8LinearProblem& problem) {
+    keep(to, collector.template want<kernels::Fp8Linear, kernels::Fp8LinearSm90>(problem));
+  };
+  add.template operator()<kernels::AttentionSlots>(k.slots, p.slots);
+  add.template operator()<kernels::Embedding>(k.embedding, p.embedding);
+  add.template operator()<kernels::HcPre>(k.hc_first, p.hc_first);
+  add.template operator()<kernels::HcPre>(k.hc_between, p.hc_between);
+  linear(k.wq_a_wkv, p.wq_a_wkv);
+  add.template operator()<kernels::RmsNorm>(k.q_norm, p.q_norm);
+  if (p.q_quant) add.template operator()<kernels::ActQuant>(k.q_quant, *p.q_quant);
+  if (swa || hca) linear(k.wq_b, p.wq_b);
+  add.template operator()<kernels::QNormRope>(k.q_norm_rope, p.q_norm_rope);
+  add.template operator()<kernels::RopeKvAppend>(k.kv_append, p.kv_append);
+  if (swa) keep(k.swa_attention, want_attention(collector, p.swa_attention));
+  if (csa) {
+    linear(k.wq_b_indexer, p.wq_b_indexer);
+    add.template operator()<kernels::Bf16Linear>(k.csa_linear, p.csa_linear);
+    add.template operator()<kernels::CompressKv>(k.csa_compress, p.csa_compress);
+    add.template operator()<kernels::CompressKv>(k.index_compress, p.index_compress);
+    add.template operator()<kernels::IndexerQueries>(k.index_queries, p.index_queries);
+    keep(k.index_scores, want_scores(collector, p.index_scores));
+    add.template operator()<kernels::IndexerTopk>(k.index_topk, p.index_topk);
+    keep(k.csa_attention, want_attention(collector, p.csa_attention));
+  }
+  if (hca) {
+    add.template operator()<kernels::Bf16Linear>(k.hca_linear, p.hca_linear);
+    add.template operator()<kernels::CompressKv>(k.hca_compress, p.hca_compress);
+    keep(k.hca_attention, want_attention(collector, p.hca_attention));
+  }
+  add.template operator()<kernels::GroupedLinear>(k.wo_a, p.wo_a);
+  if (p.o_quant) add.template operator()<kernels::ActQuant>(k.o_quant, *p.o_quant);
+  linear(k.wo_b, p.wo_b);
+  if (p.gate) add.template operator()<kernels::Bf16Linear>(k.gate, *p.gate);
+  if (config.num_hash_layers > 0) {
+    add.template operator()<kernels::RouterTopk>(k.hash_router, p.hash_router);
+  }
+  if (config.num_hash_layers < config.num_layers) {
+    add.template operator()<kernels::RouterTopk>(k.router, p.router);
+  }
+  add.template operator()<kernels::ActQuant>(k.expert_quant, p.expert_quant);
+  add.template operator()<kernels::MoeDecode>(k.experts, p.experts);
+  linear(k.shared_up, p.shared_up);
+  add.template operator()<kernels::SwigluQuant>(k.shared_activation, p.shared_activation);
+  linear(k.shared_down, p.shared_down);
+  add.template operator()<kernels::ExpertSum>(k.expert_sum, p.expert_sum);
+  add.template operator()<kernels::HcPost>(k.hc_last, p.hc_last);
+  if (p.pick_rows) add.template operator()<kernels::Embedding>(k.pick_rows, *p.pick_rows);
+  add.template operator()<kernels::HcPre>(k.hc_head, p.hc_head);
+  add.template operator()<kernels::Bf16Linear>(k.head, p.head);
+  return k;
+}
+
+}  // namespace ingot

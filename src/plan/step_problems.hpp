@@ -1,0 +1,105 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "kernel_templates/act_quant.space.hpp"
+#include "kernel_templates/attention_slots.space.hpp"
+#include "kernel_templates/bf16_linear.space.hpp"
+#include "kernel_templates/compress_kv.space.hpp"
+#include "kernel_templates/embedding.space.hpp"
+#include "kernel_templates/expert_sum.space.hpp"
+#include "kernel_templates/fp8_linear_problem.hpp"
+#include "kernel_templates/grouped_linear.space.hpp"
+#include "kernel_templates/hc_post.space.hpp"
+#include "kernel_templates/hc_pre.space.hpp"
+#include "kernel_templates/indexer_queries.space.hpp"
+#include "kernel_templates/indexer_scores_problem.hpp"
+#include "kernel_templates/indexer_topk.space.hpp"
+#include "kernel_templates/moe_decode.space.hpp"
+#include "kernel_templates/q_norm_rope.space.hpp"
+#include "kernel_templates/rms_norm.space.hpp"
+#include "kernel_templates/rope_kv_append.space.hpp"
+#include "kernel_templates/router_topk.space.hpp"
+#include "kernel_templates/sparse_mla_decode_problem.hpp"
+#include "kernel_templates/swiglu_quant.space.hpp"
+#include "src/checkpoint/model_config.hpp"
+
+namespace ingot {
+
+/// The sizes that a step's kernels are made for. A step that is smaller in each runs on them.
+struct StepBucket {
+  int rows = 1;                 ///< query tokens
+  int sequences = 1;            ///< that they belong to
+  int sequence_rows = 1;        ///< the most tokens of one sequence
+  int logit_rows = 1;           ///< rows whose logits are wanted; rows themselves where all are
+  std::int64_t context = 4096;  ///< tokens of the longest sequence behind the step
+
+  bool operator==(const StepBucket&) const = default;
+  auto operator<=>(const StepBucket&) const = default;
+};
+
+/// Tokens up to which a linear quantises its bf16 input itself, and the router multiplies its gate.
+constexpr int kMostBf16InputTokens = 16;
+constexpr int kMostGateTokens = 64;
+/// Query tokens of one step; what is longer is cut.
+constexpr int kMostStepRows = 256;
+/// The window ring of a sequence: 128 entries and those of a whole step, in whole pages.
+constexpr int kWindowRing = 384;
+/// Newest tokens of a sequence whose compressor state is kept.
+constexpr int kCompressorRows = 16;
+/// Tokens that a sequence can go back: the next entry needs up to seven before them.
+constexpr int kMostRollback = kCompressorRows - 8;
+/// Bytes of a page of index keys.
+constexpr int kIndexPageBytes =
+    kernels::KV_PAGE_ENTRIES * (kernels::INDEX_CODE_BYTES + kernels::INDEX_SCALE_BYTES);
+
+/// The problem of every kernel that a step of this bucket launches, in the order of the launches.
+/// Source: model specification section 3.
+struct StepProblems {
+  kernels::AttentionSlotsProblem slots;
+  kernels::EmbeddingProblem embedding;
+  kernels::HcPreProblem hc_first;    ///< in front of the first sublayer
+  kernels::HcPreProblem hc_between;  ///< in front of all others: takes the output before along
+  kernels::Fp8LinearProblem wq_a_wkv;
+  kernels::RmsNormProblem q_norm;
+  std::optional<kernels::ActQuantProblem> q_quant;  ///< where wq_b does not quantise its input
+  kernels::Fp8LinearProblem wq_b;                   ///< of layers without an indexer
+  kernels::Fp8LinearProblem wq_b_indexer;           ///< with the indexer's queries
+  kernels::QNormRopeProblem q_norm_rope;
+  kernels::RopeKvAppendProblem kv_append;
+  kernels::Bf16LinearProblem csa_linear;  ///< head weights, wkv and wgate of both compressors
+  kernels::Bf16LinearProblem hca_linear;  ///< wkv and wgate
+  kernels::CompressKvProblem csa_compress, index_compress, hca_compress;
+  kernels::IndexerQueriesProblem index_queries;
+  kernels::IndexerScoresProblem index_scores;
+  kernels::IndexerTopkProblem index_topk;
+  kernels::SparseMlaDecodeProblem swa_attention, csa_attention, hca_attention;
+  kernels::GroupedLinearProblem wo_a;
+  std::optional<kernels::ActQuantProblem> o_quant;  ///< where wo_b does not quantise its input
+  kernels::Fp8LinearProblem wo_b;
+  std::optional<kernels::Bf16LinearProblem> gate;  ///< where the router does not multiply it
+  kernels::RouterTopkProblem router, hash_router;
+  kernels::ActQuantProblem expert_quant;
+  kernels::MoeDecodeProblem experts;
+  kernels::Fp8LinearProblem shared_up;  ///< w1 and w3
+  kernels::SwigluQuantProblem shared_activation;
+  kernels::Fp8LinearProblem shared_down;
+  kernels::ExpertSumProblem expert_sum;
+  kernels::HcPostProblem hc_last;
+  std::optional<kernels::EmbeddingProblem> pick_rows;  ///< where not all rows' logits are wanted
+  kernels::HcPreProblem hc_head;
+  kernels::Bf16LinearProblem head;
+};
+
+/// @param tp_size  one of valid_tp_sizes(config)
+StepProblems step_problems(const ModelConfig& config, int tp_size, const StepBucket& bucket);
+
+/// Entries of a row's list of compressed keys in HCA layers; 0 for a model without such layers.
+int hca_list_slots(const ModelConfig& config, const StepBucket& bucket);
+
+/// The smallest bucket that holds a step: powers of two of rows and sequences, contexts of 4K,
+/// 32K, 128K and so on by four up to `max_context`.
+StepBucket bucket_of(const StepBucket& step, std::int64_t max_context);
+
+}  // namespace ingot

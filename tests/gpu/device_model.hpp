@@ -1,0 +1,26 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "runtime/cuda/context.hpp"
+#include "src/executor/device_engine.hpp"
+#include "src/executor/device_weights.hpp"
+#include "tests/src/reference/synthetic_model.hpp"
+
+namespace ingot::test {
+
+/// A context on the first GPU; nullopt, after skip() said why, where there is none.
+std::optional<cu::Context> gpu_context_or_skip();
+
+/// Kernels compiled by this machine's NVRTC into a cache that lives as long as the test program, so
+/// that test cases share them.
+KernelSource kernel_source(const cu::Context& context);
+
+executor::DeviceWeights load_weights(const cu::Context& context, const Checkpoint& checkpoint);
+
+/// The device engine on a checkpoint.
+std::unique_ptr<DeviceEngine> device_engine(const Checkpoint& checkpoint, DeviceOptions options);
+
+}  // namespace ingot::test

@@ -1,0 +1,1 @@
+../../../kernel_templates/attention_slots.cuh

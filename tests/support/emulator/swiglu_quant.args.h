@@ -1,0 +1,1 @@
+../../../kernel_templates/swiglu_quant.args.h

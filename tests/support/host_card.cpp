@@ -1,0 +1,241 @@
+#include "tests/support/host_card.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <stdexcept>
+
+namespace ingot::test {
+namespace {
+
+using namespace cu;
+
+struct Copy {
+  void* to;
+  const void* from;
+  std::size_t bytes;
+};
+
+/// What stands behind a CUstream.
+struct HostStream {
+  std::deque<Copy> copies;
+  std::size_t done = 0;  // copies that were carried out and left the queue
+
+  void run_until(std::size_t position) {
+    for (; done < position; ++done) {
+      std::memcpy(copies.front().to, copies.front().from, copies.front().bytes);
+      copies.pop_front();
+    }
+  }
+  void run() { run_until(done + copies.size()); }
+};
+
+/// What stands behind a CUevent.
+struct HostEvent {
+  HostStream* stream = nullptr;
+  std::size_t position = 0;
+};
+
+struct Card {
+  std::mutex mutex;
+  std::uint64_t memory_bytes = 0;
+  std::uint64_t used_bytes = 0;
+  std::map<CUdeviceptr, std::size_t> blocks;
+  std::atomic<int> live = 0;
+};
+Card* g_card = nullptr;  // driver functions have no other way to it
+
+thread_local bool t_current = false;  // a context, on this thread
+
+CUresult allocate(CUdeviceptr* address, std::size_t bytes) {
+  const std::lock_guard lock(g_card->mutex);
+  if (!t_current) throw std::logic_error("no context is current");
+  if (bytes > g_card->memory_bytes - g_card->used_bytes) return CUDA_ERROR_OUT_OF_MEMORY;
+  void* memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  std::memset(memory, 0xff, bytes);
+  *address = reinterpret_cast<CUdeviceptr>(memory);
+  g_card->blocks[*address] = bytes;
+  g_card->used_bytes += bytes;
+  ++g_card->live;
+  return CUDA_SUCCESS;
+}
+
+CUresult release(CUdeviceptr address) {
+  const std::lock_guard lock(g_card->mutex);
+  const auto block = g_card->blocks.extract(address);
+  if (block.empty()) throw std::logic_error("freeing what was not allocated");
+  g_card->used_bytes -= block.mapped();
+  --g_card->live;
+  std::free(reinterpret_cast<void*>(address));
+  return CUDA_SUCCESS;
+}
+
+/// Copies lie inside one block.
+void check_block(CUdeviceptr address, std::size_t bytes) {
+  const std::lock_guard lock(g_card->mutex);
+  auto block = g_card->blocks.upper_bound(address);
+  if (block == g_card->blocks.begin()) throw std::logic_error("an address before all blocks");
+  --block;
+  if (address + bytes > block->first + block->second)
+    throw std::logic_error("a copy beyond its block");
+}
+
+CUresult enqueue(CUstream stream, void* to, const void* from, std::size_t bytes) {
+  if (!t_current) throw std::logic_error("no context is current");
+  reinterpret_cast<HostStream*>(stream)->copies.push_back({to, from, bytes});
+  return CUDA_SUCCESS;
+}
+
+void fill_device_functions(DriverApi& api) {
+  api.cuGetErrorName = [](CUresult error, const char** name) {
+    *name = error == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR";
+    return CUDA_SUCCESS;
+  };
+  api.cuGetErrorString = [](CUresult, const char** text) {
+    *text = "an error of the host's card";
+    return CUDA_SUCCESS;
+  };
+  api.cuDeviceGetCount = [](int* count) {
+    *count = 1;
+    return CUDA_SUCCESS;
+  };
+  api.cuDeviceGet = [](CUdevice* device, int ordinal) {
+    *device = ordinal;
+    return CUDA_SUCCESS;
+  };
+  api.cuDeviceGetName = [](char* name, int, CUdevice) {
+    std::strcpy(name, "host card");
+    return CUDA_SUCCESS;
+  };
+  api.cuDeviceGetPCIBusId = api.cuDeviceGetName;
+  api.cuDeviceGetUuid_v2 = [](CUuuid* uuid, CUdevice) {
+    *uuid = {};
+    return CUDA_SUCCESS;
+  };
+  api.cuDeviceTotalMem_v2 = [](std::size_t* bytes, CUdevice) {
+    *bytes = g_card->memory_bytes;
+    return CUDA_SUCCESS;
+  };
+  api.cuDeviceGetAttribute = [](int* value, CUdevice_attribute, CUdevice) {
+    *value = 9;  // compute capability 9.9, nine multiprocessors …
+    return CUDA_SUCCESS;
+  };
+  api.cuDevicePrimaryCtxRetain = [](CUcontext* context, CUdevice) {
+    *context = reinterpret_cast<CUcontext>(g_card);
+    ++g_card->live;
+    return CUDA_SUCCESS;
+  };
+  api.cuDevicePrimaryCtxRelease_v2 = [](CUdevice) {
+    --g_card->live;
+    return CUDA_SUCCESS;
+  };
+  api.cuCtxSetCurrent = [](CUcontext context) {
+    t_current = context != nullptr;
+    return CUDA_SUCCESS;
+  };
+}
+
+void fill_memory_functions(DriverApi& api) {
+  api.cuMemGetInfo_v2 = [](std::size_t* free, std::size_t* total) {
+    const std::lock_guard lock(g_card->mutex);
+    *free = g_card->memory_bytes - g_card->used_bytes;
+    *total = g_card->memory_bytes;
+    return CUDA_SUCCESS;
+  };
+  api.cuMemAlloc_v2 = allocate;
+  api.cuMemFree_v2 = release;
+  api.cuMemHostAlloc = [](void** address, std::size_t bytes, unsigned) {
+    *address = std::malloc(bytes);
+    ++g_card->live;
+    return CUDA_SUCCESS;
+  };
+  api.cuMemFreeHost = [](void* address) {
+    std::free(address);
+    --g_card->live;
+    return CUDA_SUCCESS;
+  };
+  api.cuMemcpyHtoDAsync_v2 = [](CUdeviceptr to, const void* from, std::size_t bytes,
+                                CUstream stream) {
+    check_block(to, bytes);
+    return enqueue(stream, reinterpret_cast<void*>(to), from, bytes);
+  };
+  api.cuMemcpyDtoHAsync_v2 = [](void* to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+    check_block(from, bytes);
+    return enqueue(stream, to, reinterpret_cast<const void*>(from), bytes);
+  };
+  api.cuMemcpyDtoDAsync_v2 = [](CUdeviceptr to, CUdeviceptr from, std::size_t bytes,
+                                CUstream stream) {
+    check_block(to, bytes);
+    check_block(from, bytes);
+    return enqueue(stream, reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
+  };
+}
+
+void fill_stream_functions(DriverApi& api) {
+  api.cuStreamCreateWithPriority = [](CUstream* stream, unsigned, int) {
+    *stream = reinterpret_cast<CUstream>(new HostStream);
+    ++g_card->live;
+    return CUDA_SUCCESS;
+  };
+  api.cuStreamDestroy_v2 = [](CUstream stream) {
+    delete reinterpret_cast<HostStream*>(stream);
+    --g_card->live;
+    return CUDA_SUCCESS;
+  };
+  api.cuStreamSynchronize = [](CUstream stream) {
+    reinterpret_cast<HostStream*>(stream)->run();
+    return CUDA_SUCCESS;
+  };
+  api.cuEventCreate = [](CUevent* event, unsigned) {
+    *event = reinterpret_cast<CUevent>(new HostEvent);
+    ++g_card->live;
+    return CUDA_SUCCESS;
+  };
+  api.cuEventDestroy_v2 = [](CUevent event) {
+    delete reinterpret_cast<HostEvent*>(event);
+    --g_card->live;
+    return CUDA_SUCCESS;
+  };
+  api.cuEventRecord = [](CUevent event, CUstream stream) {
+    auto* behind = reinterpret_cast<HostStream*>(stream);
+    *reinterpret_cast<HostEvent*>(event) = {behind, behind->done + behind->copies.size()};
+    return CUDA_SUCCESS;
+  };
+  api.cuEventSynchronize = [](CUevent event) {
+    const auto* recorded = reinterpret_cast<HostEvent*>(event);
+    if (recorded->stream != nullptr) recorded->stream->run_until(recorded->position);
+    return CUDA_SUCCESS;
+  };
+}
+
+}  // namespace
+
+HostCard::HostCard(std::uint64_t memory_bytes) {
+  if (g_card != nullptr) throw std::logic_error("two cards in the host's memory");
+  g_card = new Card;
+  g_card->memory_bytes = memory_bytes;
+  auto api = std::make_shared<DriverApi>();
+  fill_device_functions(*api);
+  fill_memory_functions(*api);
+  fill_stream_functions(*api);
+  driver_ = std::move(api);
+}
+
+HostCard::~HostCard() {
+  delete g_card;
+  g_card = nullptr;
+}
+
+int HostCard::live_objects() const {
+  return g_card->live;
+}
+
+std::uint64_t HostCard::free_bytes() const {
+  return g_card->memory_bytes - g_card->used_bytes;
+}
+
+}  // namespace ingot::test

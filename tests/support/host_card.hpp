@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "runtime/cuda/driver_api.hpp"
+
+namespace ingot::test {
+
+/// A driver with one card whose memory is the host's: enough of one to allocate, copy and wait.
+/// Copies happen when something waits for them, as late as a card may do them. One at a time in a
+/// program.
+class HostCard {
+ public:
+  explicit HostCard(std::uint64_t memory_bytes);
+  HostCard(const HostCard&) = delete;
+  HostCard& operator=(const HostCard&) = delete;
+  ~HostCard();
+
+  std::shared_ptr<const cu::DriverApi> driver() const { return driver_; }
+  /// Objects of any kind that were made and not destroyed.
+  int live_objects() const;
+  std::uint64_t free_bytes() const;
+
+ private:
+  std::shared_ptr<const cu::DriverApi> driver_;
+};
+
+}  // namespace ingot::test
