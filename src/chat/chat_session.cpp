@@ -22,10 +22,7 @@ double seconds_since(Clock::time_point start) {
 }  // namespace
 
 ChatSession::ChatSession(Engine& engine, const Tokenizer& tokenizer, ChatSessionOptions options)
-    : engine_(engine),
-      tokenizer_(tokenizer),
-      options_(std::move(options)),
-      scheduler_(engine, tokenizer, options_.scheduler) {
+    : engine_(engine), tokenizer_(tokenizer), options_(std::move(options)) {
   reset();
 }
 
@@ -44,13 +41,17 @@ void ChatSession::release_state() {
 std::unique_ptr<ChatSession> ChatSession::branch() const {
   auto other = std::make_unique<ChatSession>(engine_, tokenizer_, options_);
   other->messages_ = messages_;
-  if (live_) {
-    other->live_ = *live_;
-    other->live_->sequence = engine_.fork(live_->sequence);
-  }
-  for (const Held& snapshot : snapshots_) {
-    other->snapshots_.push_back(snapshot);
-    other->snapshots_.back().sequence = engine_.fork(snapshot.sequence);
+  // An engine that has no room for all copies gets those that save most.
+  try {
+    if (live_) {
+      other->live_ = Held{engine_.fork(live_->sequence), live_->tokens, live_->longest};
+    }
+    for (auto snapshot = snapshots_.rbegin(); snapshot != snapshots_.rend(); ++snapshot) {
+      other->snapshots_.push_front(
+          {engine_.fork(snapshot->sequence), snapshot->tokens, snapshot->longest});
+    }
+  } catch (const EngineError& error) {
+    if (error.error().code != ErrorCode::exhausted) throw;
   }
   return other;
 }
@@ -297,6 +298,18 @@ Result<TurnStats> ChatSession::retry(const OnDelta& on_delta, const ShouldStop& 
 
 Result<TurnStats> ChatSession::answer(const OnDelta& on_delta, const ShouldStop& should_stop,
                                       const OnPrefill& on_prefill) {
+  try {
+    return generate(on_delta, should_stop, on_prefill);
+  } catch (const EngineError& error) {
+    if (error.error().code != ErrorCode::exhausted) throw;
+    // Where the sequence stands is not known any more, and there is too little room anyway.
+    release_state();
+    return Unexpected(error.error());
+  }
+}
+
+Result<TurnStats> ChatSession::generate(const OnDelta& on_delta, const ShouldStop& should_stop,
+                                        const OnPrefill& on_prefill) {
   const auto start = Clock::now();
   if (auto answerable = check_answerable(messages_); !answerable) {
     return Unexpected(answerable.error());
@@ -344,15 +357,17 @@ Result<TurnStats> ChatSession::answer(const OnDelta& on_delta, const ShouldStop&
   }
   request.on_delta = on_delta;
   request.on_finish = [&](GenerationResult finished) { result = std::move(finished); };
-  const auto id = scheduler_.submit(std::move(request));
+  // One an answer: what throws leaves nothing behind in it.
+  Scheduler scheduler(engine_, tokenizer_, options_.scheduler);
+  const auto id = scheduler.submit(std::move(request));
   if (!id) return Unexpected(id.error());
 
-  const std::int64_t before = scheduler_.totals().generated_tokens;
+  const std::int64_t before = scheduler.totals().generated_tokens;
   bool more = true;
   while (more) {
-    if (should_stop()) scheduler_.cancel(*id);
-    more = scheduler_.step();
-    if (stats.first_token_s == 0 && scheduler_.totals().generated_tokens > before) {
+    if (should_stop()) scheduler.cancel(*id);
+    more = scheduler.step();
+    if (stats.first_token_s == 0 && scheduler.totals().generated_tokens > before) {
       stats.first_token_s = seconds_since(start);
     }
     if (more && on_prefill && stats.first_token_s == 0) {

@@ -68,8 +68,9 @@ class ChatSession {
 
   /// Adds a user's message and answers it. `should_stop` is asked between steps; a stopped answer
   /// stays in the conversation with what there was, unless there was nothing.
-  /// Errors: invalid_argument (the prompt does not fit the context), corrupt (NaN logits). The
-  /// conversation is then what it was before.
+  /// Errors: invalid_argument (the prompt does not fit the context), corrupt (NaN logits),
+  /// exhausted (the engine has no room; this session has given its own back). The conversation is
+  /// then what it was before.
   [[nodiscard]] Result<TurnStats> ask(std::string text, const OnDelta& on_delta,
                                       const ShouldStop& should_stop,
                                       const OnPrefill& on_prefill = {});
@@ -127,6 +128,8 @@ class ChatSession {
     std::int64_t longest = 0;  ///< the most tokens that it ever held: it rolls back from there
   };
 
+  Result<TurnStats> generate(const OnDelta& on_delta, const ShouldStop& should_stop,
+                             const OnPrefill& on_prefill);
   ChatMessage& system_message();
   void drop_empty_system_message();
   void number_calls(std::vector<ToolCall>& calls) const;
@@ -138,7 +141,6 @@ class ChatSession {
   Engine& engine_;
   const Tokenizer& tokenizer_;
   ChatSessionOptions options_;
-  Scheduler scheduler_;
   std::vector<ChatMessage> messages_;
   std::optional<Held> live_;
   std::deque<Held> snapshots_;  ///< oldest first

@@ -76,7 +76,10 @@ class ChatLoop final : private ChatActions {
   OpenSession* find_open(std::string_view name);
   void switch_to(OpenSession& open);
   void close_session(const OpenSession& open);
-  Result<void> save_as(OpenSession& open, const std::filesystem::path& file);
+  /// Gives back what the engine holds of the others; whether that was anything.
+  bool release_other_sessions();
+  /// Returns what was saved, for people.
+  Result<std::string> save_as(OpenSession& open, const std::filesystem::path& file);
   /// Saves what the user would miss. Never throws.
   void save_on_leaving(bool quietly);
   /// Reads a session file into a session that is open from then on. Error: the running one is as it

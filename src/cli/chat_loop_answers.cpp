@@ -65,7 +65,12 @@ Result<TurnStats> ChatLoop::generate(Turn turn, std::string question, AnswerView
 
 std::optional<TurnStats> ChatLoop::answer_once(Turn turn, std::string question) {
   AnswerView view({terminal_out_, colour_, fold_}, write_out);
-  const auto stats = generate(turn, std::move(question), view);
+  auto stats = generate(turn, question, view);
+  if (!stats && stats.error().code == ErrorCode::exhausted && release_other_sessions()) {
+    log::warn("{}; the state of the other sessions was given back, and this is tried again",
+              stats.error().message);
+    stats = generate(turn, std::move(question), view);
+  }
   if (!stats) {
     complain(stats.error());
     if (!interactive_) status_ = exit_status(stats.error().code);

@@ -16,8 +16,8 @@ namespace ingot {
 namespace {
 
 /// As many hold state in the engine at once; the one that was not used for longest gives its own
-/// back, and is fed again when it is returned to.
-constexpr std::size_t kMostWithState = 8;
+/// back, and is fed again when it is returned to. Each takes up to five places of an engine's.
+constexpr std::size_t kMostWithState = 4;
 
 /// What a session without a name is saved as when the program ends.
 constexpr std::string_view kUnnamedTerminal = "last";
@@ -63,20 +63,34 @@ void ChatLoop::switch_to(OpenSession& open) {
     by_use[i]->session->release_state();
 }
 
+bool ChatLoop::release_other_sessions() {
+  bool any = false;
+  for (const auto& open : open_) {
+    if (open.get() == now_ || open->session->held_tokens() == 0) continue;
+    open->session->release_state();
+    any = true;
+  }
+  return any;
+}
+
 void ChatLoop::close_session(const OpenSession& open) {
   std::erase_if(open_, [&](const auto& each) { return each.get() == &open; });
 }
 
-Result<void> ChatLoop::save_as(OpenSession& open, const std::filesystem::path& file) {
+Result<std::string> ChatLoop::save_as(OpenSession& open, const std::filesystem::path& file) {
   SavedSession saved;
   saved.model = model_.name;
   saved.fingerprint = model_.fingerprint;
   saved.settings = session_settings(open.settings);
   saved.messages = open.session->messages();
   saved.sequences = open.session->save_sequences();
-  auto written = write_session(file, saved);
-  if (written) open.unsaved = false;
-  return written;
+  if (auto written = write_session(file, saved); !written) return Unexpected(written.error());
+  open.unsaved = false;
+  const std::int64_t tokens = open.session->held_tokens();
+  return fmt::format("{} messages, {}", saved.messages.size(),
+                     tokens > 0 && saved.sequences.empty()
+                         ? "without state, which this engine keeps in no file"
+                         : fmt::format("{} tokens", tokens));
 }
 
 void ChatLoop::save_on_leaving(bool quietly) {
@@ -182,10 +196,10 @@ void ChatLoop::save(std::string_view name) {
     return complain({ErrorCode::invalid_argument,
                      fmt::format("another open session is called \"{}\"", target)});
   }
-  if (auto saved = save_as(*now_, *file); !saved) return complain(saved.error());
+  const auto saved = save_as(*now_, *file);
+  if (!saved) return complain(saved.error());
   if (is_name) now_->name = target;
-  say(fmt::format("Saved as {}: {} messages, {} tokens.", is_name ? target : file->string(),
-                  session().messages().size(), session().held_tokens()));
+  say(fmt::format("Saved as {}: {}.", is_name ? target : file->string(), *saved));
 }
 
 void ChatLoop::load(std::string_view name) {

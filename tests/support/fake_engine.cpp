@@ -37,13 +37,18 @@ const std::vector<TokenId>& FakeEngine::find(SequenceId sequence) const {
 }
 
 SequenceId FakeEngine::create_sequence() {
+  if (sequences_.size() >= max_sequences_) {
+    throw EngineError(ErrorCode::exhausted, "the fake engine's places are taken");
+  }
   sequences_[next_];
   return SequenceId{next_++};
 }
 
 SequenceId FakeEngine::fork(SequenceId sequence) {
-  sequences_[next_] = find(sequence);
-  return SequenceId{next_++};
+  const std::vector<TokenId> tokens = find(sequence);
+  const SequenceId made = create_sequence();
+  sequences_[static_cast<std::uint64_t>(made)] = tokens;
+  return made;
 }
 
 void FakeEngine::release(SequenceId sequence) {

@@ -36,6 +36,8 @@ class FakeEngine final : public Engine {
   /// Whether sequences can leave it as bytes.
   void set_can_snapshot(bool can) { can_snapshot_ = can; }
   void set_max_rollback(std::int64_t tokens) { max_rollback_ = tokens; }
+  /// Beyond so many sequences at a time it has no room (exhausted).
+  void set_max_sequences(std::size_t count) { max_sequences_ = count; }
   /// Called before each step, with its number from 1.
   void set_before_step(std::function<void(int)> function) { before_step_ = std::move(function); }
 
@@ -52,6 +54,7 @@ class FakeEngine final : public Engine {
   std::int64_t max_context_ = 1 << 20;
   std::int64_t max_rollback_ = 8;
   bool can_snapshot_ = true;
+  std::size_t max_sequences_ = SIZE_MAX;
   LogitsFunction function_;
   std::function<void(int)> before_step_;
   std::map<std::uint64_t, std::vector<TokenId>> sequences_;

@@ -437,3 +437,25 @@ TEST_CASE("a branch goes its own way from where it began", "[cpu][chat]") {
   }
   CHECK(engine.live_sequences() == 0);
 }
+
+TEST_CASE("an engine without room refuses the turn and gets this session's back", "[cpu][chat]") {
+  FakeEngine engine;
+  Talk talk(engine);
+  (void)talk.ask("one");
+  Talk other(engine);
+  (void)other.ask("two");
+  engine.set_max_sequences(engine.live_sequences());
+  const auto before = talk.session.messages();
+  // The snapshot of the next prompt has no place.
+  const auto refused = talk.session.ask(
+      "more", [](const OutputDelta&) {}, [] { return false; });
+  REQUIRE(!refused);
+  CHECK(refused.error().code == ErrorCode::exhausted);
+  CHECK(talk.session.messages() == before);
+  CHECK(talk.session.held_tokens() == 0);
+  // A branch takes what there is room for.
+  const auto branch = other.session.branch();
+  CHECK(branch->held_tokens() == other.session.held_tokens());
+  branch->release_state();
+  CHECK(talk.ask("more").reused_tokens == 0);
+}
