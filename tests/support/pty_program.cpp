@@ -103,6 +103,14 @@ bool PtyProgram::wait_for(std::string_view text, double seconds) {
   }
 }
 
+bool PtyProgram::wait_for_more(std::size_t bytes, double seconds) {
+  const auto end = Clock::now() + std::chrono::duration<double>(seconds);
+  const std::size_t wanted = out_.size() + bytes;
+  while (out_.size() < wanted && Clock::now() < end)
+    (void)take(20);
+  return out_.size() >= wanted;
+}
+
 void PtyProgram::settle(std::chrono::milliseconds quiet) {
   while (take(static_cast<int>(quiet.count()))) {
   }

@@ -32,6 +32,8 @@ class PtyProgram {
   /// Waits until this appears in what came since the last wait that was successful; what comes
   /// behind it belongs to the next wait. False after `seconds`, or when the program has ended.
   bool wait_for(std::string_view text, double seconds = 60);
+  /// Waits until so many more bytes have come; they stay for the next wait_for().
+  bool wait_for_more(std::size_t bytes, double seconds = 60);
   /// Takes in what comes until nothing has come for so long.
   void settle(std::chrono::milliseconds quiet);
   void resize(int columns, int rows);

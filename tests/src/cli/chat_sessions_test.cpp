@@ -134,9 +134,7 @@ TEST_CASE("a signal or a terminal that goes saves the session first", "[cpu][cli
   if (answering) {
     chat.program.send("hello\r");
     REQUIRE(chat.program.wait_for("\r\n"));
-    const std::size_t before = chat.program.out().size();
-    while (chat.program.out().size() < before + 10)
-      chat.program.settle(std::chrono::milliseconds(20));
+    REQUIRE(chat.program.wait_for_more(10));
   } else {
     chat.ask("hello");
   }

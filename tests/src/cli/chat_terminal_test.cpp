@@ -64,9 +64,7 @@ TEST_CASE("Ctrl-C ends an answer and keeps the session", "[cpu][cli][pty]") {
   chat.program.send("hello\r");
   REQUIRE(chat.program.wait_for("\r\n"));
   // Some of the answer is there.
-  const std::size_t before = chat.program.out().size();
-  while (chat.program.out().size() < before + 20)
-    chat.program.settle(milliseconds(1));
+  REQUIRE(chat.program.wait_for_more(20));
   // Any number of times does no harm.
   chat.program.send("\x03\x03");
   REQUIRE(chat.program.wait_for("\"finish_reason\": \"cancelled\""));
@@ -77,9 +75,7 @@ TEST_CASE("Ctrl-C ends an answer and keeps the session", "[cpu][cli][pty]") {
   chat.program.send("x\r");
   REQUIRE(chat.program.wait_for("\r\n"));
   REQUIRE(chat.program.wait_for(thinking == "none" ? "" : "\x1b[2m"));
-  const std::size_t begun = chat.program.out().size();
-  while (chat.program.out().size() < begun + 20)
-    chat.program.settle(milliseconds(1));
+  REQUIRE(chat.program.wait_for_more(20));
   chat.program.send(kCtrlC);
   REQUIRE(chat.program.wait_for("\"prefilled_tokens\": "));
   const std::string& out = chat.program.out();
@@ -195,6 +191,7 @@ TEST_CASE("wide characters keep their places in every locale", "[cpu][cli][pty]"
   CHECK(chat.program.screen().column() == 4 + 8 + 2 + 2 + 1 + 1);
   // Two back over the letter and its mark, then the family goes.
   chat.program.send("\x1b[D\x1b[D\x7f");
+  REQUIRE(chat.program.wait_for_more(1));
   chat.program.settle(milliseconds(100));
   CHECK(chat.program.screen().column() == 4 + 8 + 2);
   CHECK(chat.program.screen().lines().back() == ">>> /tokens 中e\xCC\x81z");
@@ -217,6 +214,7 @@ TEST_CASE("a resize while a message is written or an answer comes does no harm",
   chat.program.send("/tokens some words that take two rows when the window is narrow");
   REQUIRE(chat.program.wait_for("narrow"));
   chat.program.resize(40, 20);
+  REQUIRE(chat.program.wait_for_more(1));
   chat.program.settle(milliseconds(150));
   CHECK(chat.program.screen().text().ends_with(
       "commands.\n>>> /tokens some words that take two row\ns when the window is narrow\n"));
@@ -225,7 +223,7 @@ TEST_CASE("a resize while a message is written or an answer comes does no harm",
   chat.program.send("hello\r");
   REQUIRE(chat.program.wait_for("\r\n"));
   for (const int columns : {20, 100, 33}) {
-    chat.program.settle(milliseconds(20));
+    REQUIRE(chat.program.wait_for_more(15));
     chat.program.resize(columns, 10);
   }
   REQUIRE(chat.program.wait_for("\"finish_reason\": \"length\""));
