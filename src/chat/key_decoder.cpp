@@ -153,6 +153,13 @@ std::optional<KeyEvent> KeyDecoder::take_paste() {
   return KeyEvent{Key::paste, with_plain_line_ends(std::exchange(paste_, {}))};
 }
 
+void KeyDecoder::abandon_paste() {
+  in_paste_ = false;
+  paste_.clear();
+  pending_.clear();
+  at_ = 0;
+}
+
 std::optional<KeyEvent> KeyDecoder::take_escape(bool no_more) {
   const std::string_view after = rest().substr(1);
   if (after.starts_with(kPasteBegin.substr(1))) {

@@ -64,6 +64,8 @@ class KeyDecoder {
   /// Bytes wait for others: an escape sequence, a character or a paste has begun.
   bool waits() const { return in_paste_ || at_ < pending_.size(); }
   bool in_paste() const { return in_paste_; }
+  /// Drops a paste whose end does not come.
+  void abandon_paste();
 
  private:
   std::optional<KeyEvent> take_paste();

@@ -12,6 +12,7 @@ namespace {
 
 /// How long the rest of an escape sequence may take before its beginning is the Escape key.
 constexpr int kEscapeMs = 60;
+constexpr char kInterrupt = '\x03';
 constexpr std::size_t kPieceBytes = std::size_t{1} << 16;
 
 }  // namespace
@@ -36,6 +37,8 @@ LineInput::Fill LineInput::fill(int timeout_ms) {
   const ssize_t got = ::read(fd_, buffer, sizeof buffer);
   if (got < 0 && (errno == EINTR || errno == EAGAIN)) return Fill::bytes;
   if (got <= 0) return Fill::gone;
+  // Ctrl-C by itself is typed: a terminal that never ends a paste must not take the keyboard away.
+  if (decoder_.in_paste() && got == 1 && buffer[0] == kInterrupt) decoder_.abandon_paste();
   decoder_.push({buffer, static_cast<std::size_t>(got)});
   return Fill::bytes;
 }

@@ -36,7 +36,11 @@ TypedMessage message_of(std::string text, bool start_typed) {
 }
 
 std::optional<TypedMessage> LineJoiner::push(std::string line) {
-  text_ = begun_ ? text_ + line : std::move(line);
+  if (begun_) {
+    text_ += line;
+  } else {
+    text_ = std::move(line);
+  }
   begun_ = true;
   switch (continuation_of(text_)) {
     case Continuation::none:

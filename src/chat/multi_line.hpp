@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -36,6 +37,8 @@ class LineJoiner {
   /// What the end of input leaves: the message as far as it came.
   std::optional<TypedMessage> finish();
   bool empty() const { return !begun_; }
+  /// Of the message that has begun.
+  std::size_t bytes() const { return text_.size(); }
 
  private:
   std::string text_;

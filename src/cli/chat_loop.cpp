@@ -10,6 +10,7 @@
 #include "src/cli/edit_file.hpp"
 #include "src/cli/standard_output.hpp"
 #include "src/text/terminal_text.hpp"
+#include "src/text/utf8.hpp"
 
 namespace ingot {
 namespace {
@@ -18,7 +19,8 @@ constexpr std::string_view kPrompt = ">>> ";
 constexpr std::string_view kContinuation = "... ";
 
 /// Bytes that are not UTF-8 become U+FFFD, so that the conversation is text from now on.
-std::string as_text(std::string_view bytes) {
+std::string as_text(std::string bytes) {
+  if (is_utf8(bytes)) return bytes;
   Utf8Stream characters;
   std::string text = characters.push(bytes);
   return text + characters.finish();
@@ -73,34 +75,38 @@ std::string ChatLoop::edit_text(const std::string& text) {
 }
 
 LineInput::Read ChatLoop::next_line() {
-  if (interactive_) write_out(joiner_.empty() ? kPrompt : kContinuation);
-  auto line = value_or_throw(reader_->next());
-  if (!line) {
-    if (reader_->interrupted()) {
-      const bool key = interactive_ && interrupt_.requested() == SIGINT;
+  while (true) {
+    if (interactive_) write_out(joiner_.empty() ? kPrompt : kContinuation);
+    auto line = value_or_throw(reader_->next());
+    if (!line && reader_->interrupted()) {
       if (interrupt_.requested() == 0) {
         interrupt_.take_resize();
-        return next_line();
+        continue;
       }
-      if (!key) return {Kind::woken};
+      if (!interactive_ || interrupt_.requested() != SIGINT) return {Kind::woken};
       write_out("\n");
       const bool empty = joiner_.empty();
       joiner_ = {};
       interrupt_.reset();
-      return empty ? LineInput::Read{Kind::interrupted} : next_line();
+      if (empty) return {Kind::interrupted};
+      continue;
     }
-    auto rest = joiner_.finish();
-    if (rest) return {Kind::message, std::move(*rest)};
-    if (interactive_) write_out("\n");
-    return {Kind::end_of_input};
+    if (!line) {
+      if (auto rest = joiner_.finish()) return {Kind::message, std::move(*rest)};
+      if (interactive_) write_out("\n");
+      return {Kind::end_of_input};
+    }
+    if (line->too_long || joiner_.bytes() + line->text.size() > kMaxLineBytes) {
+      log::error("line {}: the message is longer than {} MiB and was not read", line->number,
+                 kMaxLineBytes >> 20);
+      status_ = 2;
+      joiner_ = {};
+      continue;
+    }
+    if (auto message = joiner_.push(std::move(line->text))) {
+      return {Kind::message, std::move(*message)};
+    }
   }
-  if (line->too_long) {
-    log::error("line {} is longer than {} MiB and was not read", line->number, kMaxLineBytes >> 20);
-    status_ = 2;
-    return {Kind::message};
-  }
-  auto message = joiner_.push(std::move(line->text));
-  return message ? LineInput::Read{Kind::message, std::move(*message)} : next_line();
 }
 
 LineInput::Read ChatLoop::next_message() {
@@ -119,15 +125,16 @@ std::optional<int> ChatLoop::after_signal() {
   return std::nullopt;
 }
 
-void ChatLoop::handle(const TypedMessage& message) {
+void ChatLoop::handle(TypedMessage message) {
   if (is_blank(message.text) && message.text.find('\n') == std::string::npos) return;
   if (const auto command = as_command(message)) {
     if (auto ran = run_chat_command(*command, *this); !ran) complain(ran.error());
     return;
   }
-  std::string text = as_text(message.text);
+  std::string text = as_text(std::move(message.text));
   if (!session().open_calls().empty()) return take_result(std::move(text));
-  answer(Turn::question, std::exchange(now_->attached, {}) + text);
+  text.insert(0, std::exchange(now_->attached, {}));
+  answer(Turn::question, std::move(text));
 }
 
 int ChatLoop::read_messages() {
@@ -138,7 +145,7 @@ int ChatLoop::read_messages() {
       case Kind::message:
         leaving = false;
         if (auto kept = history_.add(read.typed); !kept) log::warn("{}", kept.error().message);
-        handle(read.message);
+        handle(std::move(read.message));
         break;
       case Kind::interrupted:
         if (leaving) return interrupted_status(SIGINT);

@@ -59,7 +59,7 @@ class ChatLoop final : private ChatActions {
   int read_messages();
   /// What a signal that came means: an exit status, or go on.
   std::optional<int> after_signal();
-  void handle(const TypedMessage& message);
+  void handle(TypedMessage message);
 
   enum class Turn { question, as_it_stands, again };
   /// One answer, with the calls of functions that it makes where a command answers these.

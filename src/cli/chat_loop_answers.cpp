@@ -65,11 +65,13 @@ Result<TurnStats> ChatLoop::generate(Turn turn, std::string question, AnswerView
 
 std::optional<TurnStats> ChatLoop::answer_once(Turn turn, std::string question) {
   AnswerView view({terminal_out_, colour_, fold_}, write_out);
-  auto stats = generate(turn, question, view);
+  // Kept for a second attempt, which only other sessions make possible.
+  std::string again = open_.size() > 1 ? question : std::string();
+  auto stats = generate(turn, std::move(question), view);
   if (!stats && stats.error().code == ErrorCode::exhausted && release_other_sessions()) {
     log::warn("{}; the state of the other sessions was given back, and this is tried again",
               stats.error().message);
-    stats = generate(turn, std::move(question), view);
+    stats = generate(turn, std::move(again), view);
   }
   if (!stats) {
     complain(stats.error());

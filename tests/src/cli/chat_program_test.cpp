@@ -232,3 +232,31 @@ TEST_CASE("answers as JSON are messages with their figures", "[cpu][cli]") {
 TEST_CASE("the question of one shot may come from a pipe", "[cpu][cli]") {
   CHECK(chat("hello").out == chat("", {"-p", "hello"}).out);
 }
+
+TEST_CASE("a piped message of very many lines is put together, one beyond 16 MiB refused",
+          "[cpu][cli]") {
+  std::string lines = "\"\"\"\n";
+  for (int i = 0; i < 300'000; ++i)
+    lines += "x\n";
+  const auto ran = chat(lines + "\"\"\"\nhello\n");
+  CHECK(ran.status == 2);  // it does not fit the context
+  CHECK(ran.err.find("the prompt has 600") != std::string::npos);
+  CHECK(ran.out == chat("hello\n").out);
+  const std::string mebibyte(std::size_t{1} << 20, 'x');
+  std::string long_message = "\"\"\"\n";
+  for (int i = 0; i < 17; ++i)
+    long_message += mebibyte + "\n";
+  const auto refused = chat(long_message);
+  CHECK(refused.status == 2);
+  CHECK(refused.err.find("line 17: the message is longer than 16 MiB") != std::string::npos);
+}
+
+TEST_CASE("functions that cannot be read are refused before the model is", "[cpu][cli]") {
+  const TempDir folder;
+  write_file(folder / "tools.json", "{}");
+  for (const char* file : {"tools.json", "missing.json"}) {
+    const auto ran = run_ingot({"chat", "--model", "/nonexistent", "--tool", folder / file});
+    CHECK(ran.status == 2);
+    CHECK(ran.err.find(file) != std::string::npos);
+  }
+}

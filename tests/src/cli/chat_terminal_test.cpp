@@ -326,3 +326,13 @@ TEST_CASE("a job that is suspended comes back with its line", "[cpu][cli][pty]")
   CAPTURE(out);
   CHECK(out.find(counted("ab")) != std::string::npos);
 }
+
+TEST_CASE("a paste that never ends is left with Ctrl-C", "[cpu][cli][pty]") {
+  Chat chat;
+  chat.program.send("\x1b[200~lost");
+  chat.program.settle(milliseconds(100));
+  chat.program.send(kCtrlC);
+  REQUIRE(chat.program.wait_for("Once more to leave"));
+  REQUIRE(chat.program.wait_for(kPrompt));
+  CHECK(chat.enter("/tokens ab").find(counted("ab")) != std::string::npos);
+}
