@@ -59,11 +59,10 @@ struct LineView::Rows {
       const std::size_t end = next_grapheme(text, at);
       const std::string_view grapheme = text.substr(at, end - at);
       if (grapheme == "\t") {
-        const int room = columns - rows.back().width;
-        const int width = kTabColumns - rows.back().width % kTabColumns;
-        put(std::string(static_cast<std::size_t>(width), ' ')
-                .substr(0, std::size_t(std::max(room, 1))),
-            std::min(width, std::max(room, 1)));
+        // To the next stop, or to the end of the row.
+        const int used = rows.back().width % columns;
+        const int width = std::min(kTabColumns - used % kTabColumns, columns - used);
+        put(std::string(static_cast<std::size_t>(width), ' '), width);
       } else {
         put(for_terminal(grapheme), grapheme_width(grapheme));
       }

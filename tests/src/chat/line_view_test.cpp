@@ -59,6 +59,13 @@ TEST_CASE("lines, tabs and control characters have their places", "[cpu][chat]")
   CHECK(d.screen.column() == 8);
 }
 
+TEST_CASE("bytes that are not UTF-8 reach no terminal", "[cpu][chat]") {
+  LineView view(20, 4);
+  const std::string drawn = view.draw({kPrompt, kContinuation, "a\x9B\xFFz", 4, {}});
+  CHECK(drawn.find("a\xEF\xBF\xBD\xEF\xBF\xBDz") != std::string::npos);
+  CHECK(drawn.find('\xFF') == std::string::npos);
+}
+
 TEST_CASE("every draw shows what a first one would", "[cpu][chat]") {
   // Random edits of a text with all that is awkward, on a narrow terminal: after each, the screen
   // is what an empty one would show, and the cursor is where it would be.
