@@ -69,6 +69,8 @@ void ChatLoop::open_history() {
 
 std::string ChatLoop::edit_text(const std::string& text) {
   auto edited = edit_in_program(options_.environment.editor, text);
+  // A Ctrl-C in the editor was the editor's.
+  if (interactive_ && interrupt_.requested() == SIGINT) interrupt_.reset();
   if (edited) return as_text(*edited);
   complain(edited.error());
   return text;

@@ -92,8 +92,10 @@ bool SequenceState::read(ByteReader& in) {
   length_ = static_cast<std::int64_t>(in.u64());
   mtp_length_ = static_cast<std::int64_t>(in.u64());
   rollback_floor_ = static_cast<std::int64_t>(in.u64());
-  const bool counts = length_ >= 0 && mtp_length_ >= 0 && mtp_length_ <= length_ &&
-                      rollback_floor_ >= 0 && rollback_floor_ <= length_;
+  // More than any model's context, and little enough to reckon with.
+  constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
+  const bool counts = length_ >= 0 && length_ <= kMostTokens && mtp_length_ >= 0 &&
+                      mtp_length_ <= length_ && rollback_floor_ >= 0 && rollback_floor_ <= length_;
   if (in.u64() != layers.size() || !in.ok() || !counts || (!has_mtp_ && mtp_length_ != 0)) {
     return false;
   }

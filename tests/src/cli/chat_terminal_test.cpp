@@ -252,6 +252,16 @@ TEST_CASE("the editor of the environment edits a message", "[cpu][cli][pty]") {
         std::string::npos);
 }
 
+TEST_CASE("a Ctrl-C in the editor is the editor's", "[cpu][cli][pty]") {
+  PtyOptions options;
+  options.environment.push_back("EDITOR=kill -INT $PPID; printf hello >>");
+  Chat chat({}, options);
+  CHECK(chat.enter("/edit").find("\"finish_reason\": \"length\"") != std::string::npos);
+  chat.program.send("\x18\x05");
+  REQUIRE(chat.program.wait_for(">>> hello"));
+  CHECK(chat.ask("").at("finish_reason") == "length");
+}
+
 TEST_CASE("an editor that is missing or fails is a message", "[cpu][cli][pty]") {
   PtyOptions options;
   const bool missing = GENERATE(true, false);
