@@ -133,10 +133,12 @@ LineInput::Read LineInput::read(std::string_view prompt, std::string_view contin
         return result;
       }
       case LineEditor::Outcome::interrupt: {
-        const bool empty = editor_.text().empty();
+        const std::string text = editor_.text();
         editor_.clear();
-        if (empty) return leave(Kind::interrupted);
-        hooks_.write("^C" + view_.finish());
+        if (text.empty()) return leave(Kind::interrupted);
+        // The mark stands behind the text, wherever the cursor was.
+        hooks_.write(view_.draw({prompt_, continuation_, text, text.size()}) + "^C" +
+                     view_.finish());
         stale = true;
         break;
       }

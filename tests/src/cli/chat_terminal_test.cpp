@@ -40,10 +40,12 @@ TEST_CASE("Ctrl-D deletes, and leaves only where nothing is typed", "[cpu][cli][
 
 TEST_CASE("Ctrl-C clears the line; twice at an empty prompt it leaves", "[cpu][cli][pty]") {
   Chat chat;
-  chat.program.send("half a message");
+  chat.program.send("half a message\x01");
   CHECK(chat.program.wait_for("message"));
   chat.program.send(kCtrlC);
   CHECK(chat.program.wait_for("^C"));
+  CHECK(chat.program.wait_for(kPrompt));
+  CHECK(chat.program.screen().text().ends_with(">>> half a message^C\n>>>\n"));
   chat.program.send(kCtrlC);
   CHECK(chat.program.wait_for("Once more to leave"));
   // Anything else in between: it begins anew.
