@@ -17,7 +17,8 @@ namespace ingot {
 namespace {
 
 constexpr std::string_view kPrefix = ".publish-";
-constexpr mode_t kMode = 0644;  // less the umask
+constexpr mode_t kEveryoneMode = 0644;  // less the umask
+constexpr mode_t kOwnerMode = 0600;
 constexpr int kFolderRounds = 8;
 
 /// Unlike any other process's on any machine that shares the folder.
@@ -50,9 +51,11 @@ bool write_all(int fd, std::string_view bytes) {
   return true;
 }
 
-Result<void> publish_once(const std::filesystem::path& target, std::string_view bytes) {
+Result<void> publish_once(const std::filesystem::path& target, std::string_view bytes,
+                          FileAccess access) {
   const auto temporary = target.parent_path() / temporary_name();
-  FileDescriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kMode));
+  FileDescriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+                             access == FileAccess::owner ? kOwnerMode : kEveryoneMode));
   if (!file.is_open()) return step_error(target, "create", errno);
   const char* step = nullptr;
   int error = 0;
@@ -73,8 +76,9 @@ Result<void> publish_once(const std::filesystem::path& target, std::string_view 
 
 }  // namespace
 
-Result<void> publish_file(const std::filesystem::path& target, std::string_view bytes) {
-  auto published = publish_once(target, bytes);
+Result<void> publish_file(const std::filesystem::path& target, std::string_view bytes,
+                          FileAccess access) {
+  auto published = publish_once(target, bytes, access);
   // Whether the folder was missing is asked of the failed attempt, not of the disk: by now another
   // process may have made it. It may also be removed again between two steps, hence the rounds.
   for (int round = 0; round < kFolderRounds && !published && missing_folder(published.error());
@@ -85,7 +89,7 @@ Result<void> publish_file(const std::filesystem::path& target, std::string_view 
       return fail(ErrorCode::io,
                   fmt::format("creating {}: {}", target.parent_path().string(), error.message()));
     }
-    published = publish_once(target, bytes);
+    published = publish_once(target, bytes, access);
   }
   if (!published) published.error().code = ErrorCode::io;
   return published;

@@ -9,12 +9,18 @@
 
 namespace ingot {
 
+/// Who may read a published file.
+enum class FileAccess {
+  everyone,  ///< less what the umask takes
+  owner,
+};
+
 /// Writes `bytes` under a temporary name beside `target`, syncs them to the disk and renames them
 /// over it: a reader sees the old file or the new one, whole, whatever dies when. Creates missing
 /// folders. Any number of processes and machines may publish the same name; the last one stays.
 /// Error: io; nothing is left behind.
-[[nodiscard]] Result<void> publish_file(const std::filesystem::path& target,
-                                        std::string_view bytes);
+[[nodiscard]] Result<void> publish_file(const std::filesystem::path& target, std::string_view bytes,
+                                        FileAccess access = FileAccess::everyone);
 
 /// Whether a name is one of publish_file's temporaries.
 bool is_temporary_name(std::string_view file_name);

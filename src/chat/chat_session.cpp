@@ -4,7 +4,6 @@
 #include <chrono>
 #include <utility>
 
-#include "src/chat/prompt_match.hpp"
 #include "src/text/chat_order.hpp"
 #include "src/text/prompt_length.hpp"
 
@@ -23,26 +22,113 @@ double seconds_since(Clock::time_point start) {
 }  // namespace
 
 ChatSession::ChatSession(Engine& engine, const Tokenizer& tokenizer, ChatSessionOptions options)
-    : engine_(engine),
-      tokenizer_(tokenizer),
-      options_(std::move(options)),
-      scheduler_(engine, tokenizer, options_.scheduler) {
+    : engine_(engine), tokenizer_(tokenizer), options_(std::move(options)) {
   reset();
 }
 
 ChatSession::~ChatSession() {
+  release_state();
+}
+
+void ChatSession::release_state() {
   if (live_) engine_.release(live_->sequence);
+  live_.reset();
   for (const Held& snapshot : snapshots_)
     engine_.release(snapshot.sequence);
+  snapshots_.clear();
+}
+
+std::unique_ptr<ChatSession> ChatSession::branch() const {
+  auto other = std::make_unique<ChatSession>(engine_, tokenizer_, options_);
+  other->messages_ = messages_;
+  // An engine that has no room for all copies gets those that save most.
+  try {
+    if (live_) {
+      other->live_ = Held{engine_.fork(live_->sequence), live_->tokens, live_->longest};
+    }
+    for (auto snapshot = snapshots_.rbegin(); snapshot != snapshots_.rend(); ++snapshot) {
+      other->snapshots_.push_front(
+          {engine_.fork(snapshot->sequence), snapshot->tokens, snapshot->longest});
+    }
+  } catch (const EngineError& error) {
+    if (error.error().code != ErrorCode::exhausted) throw;
+  }
+  return other;
+}
+
+std::vector<SavedSequence> ChatSession::save_sequences() const {
+  std::vector<SavedSequence> saved;
+  const auto save = [&](const Held& held) {
+    if (auto state = engine_.snapshot_bytes(held.sequence)) {
+      saved.push_back({held.tokens, static_cast<std::uint64_t>(held.longest), std::move(*state)});
+    }
+  };
+  if (live_) save(*live_);
+  // Enough to take the last turn back; every further one would be the whole state once more.
+  if (!snapshots_.empty()) save(snapshots_.back());
+  return saved;
+}
+
+Result<void> ChatSession::restore_messages(std::vector<ChatMessage> messages) {
+  if (messages.empty()) {  // saved before its first question
+    options_.system.clear();
+    options_.tools.clear();
+    messages_.clear();
+    return {};
+  }
+  const bool has_system = !messages.empty() && messages.front().role == Role::system;
+  std::string system = has_system ? messages.front().content : std::string();
+  std::vector<std::string> tools = has_system ? messages.front().tools : std::vector<std::string>();
+  std::swap(system, options_.system);
+  std::swap(tools, options_.tools);
+  auto loaded = load(std::move(messages));
+  if (!loaded) {
+    std::swap(system, options_.system);
+    std::swap(tools, options_.tools);
+  }
+  return loaded;
+}
+
+Result<ChatSession::Held> ChatSession::restore(const SavedSequence& saved) {
+  for (const TokenId token : saved.tokens) {
+    if (token < 0 || token >= engine_.config().vocab_size) {
+      return fail(ErrorCode::corrupt, "a token of the saved sequence is outside the vocabulary");
+    }
+  }
+  const auto sequence = engine_.restore(saved.state);
+  if (!sequence) return Unexpected(sequence.error());
+  const std::int64_t length = engine_.length(*sequence);
+  const auto tokens = static_cast<std::int64_t>(saved.tokens.size());
+  const auto longest = static_cast<std::int64_t>(saved.longest);
+  if (longest < length || (tokens != length && tokens != length + 1)) {
+    engine_.release(*sequence);
+    return fail(ErrorCode::corrupt, "the saved sequence and its tokens do not belong together");
+  }
+  return Held{*sequence, saved.tokens, longest};
+}
+
+Result<void> ChatSession::restore_sequences(std::span<const SavedSequence> sequences) {
+  release_state();
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    auto held = restore(sequences[i]);
+    if (!held) {
+      release_state();
+      return Unexpected(held.error());
+    }
+    if (i == 0) {
+      live_ = std::move(*held);
+    } else {
+      snapshots_.push_front(std::move(*held));
+    }
+  }
+  return {};
 }
 
 void ChatSession::reset() {
   messages_.clear();
-  if (options_.system.empty()) return;
-  ChatMessage system;
-  system.role = Role::system;
-  system.content = options_.system;
-  messages_.push_back(std::move(system));
+  if (options_.system.empty() && options_.tools.empty()) return;
+  system_message().content = options_.system;
+  system_message().tools = options_.tools;
 }
 
 Result<void> ChatSession::load(std::vector<ChatMessage> messages) {
@@ -75,24 +161,34 @@ bool ChatSession::undo() {
 }
 
 void ChatSession::keep_snapshot(SequenceId sequence, std::span<const TokenId> tokens) {
-  snapshots_.push_back({sequence, {tokens.begin(), tokens.end()}});
+  const auto length = static_cast<std::int64_t>(tokens.size());
+  snapshots_.push_back(
+      {sequence, {tokens.begin(), tokens.end()}, std::max(length, live_->longest)});
   if (snapshots_.size() <= kMostSnapshots) return;
   engine_.release(snapshots_.front().sequence);
   snapshots_.pop_front();
 }
 
+// How much of a prompt a sequence can go on from, its rolling back included.
+PromptMatch ChatSession::usable(const Held& held, std::span<const TokenId> prompt) const {
+  // A prompt that was cut short while it was fed, and comes again, has no control token there.
+  const std::size_t tokens = held.tokens.size();
+  if (tokens < prompt.size() &&
+      std::equal(held.tokens.begin(), held.tokens.end(), prompt.begin())) {
+    return {tokens, tokens};
+  }
+  const PromptMatch match = match_prompt(tokenizer_, held.tokens, prompt);
+  const std::int64_t dropped = held.longest - static_cast<std::int64_t>(match.kept);
+  return dropped <= engine_.max_rollback() ? match : PromptMatch{};
+}
+
 // Makes the live sequence stand for as long a beginning of the prompt as can be had; returns how
 // long.
 std::size_t ChatSession::prepare(std::span<const TokenId> prompt) {
-  const auto usable = [&](const Held& held) {
-    PromptMatch match = match_prompt(tokenizer_, held.tokens, prompt);
-    const auto dropped = engine_.length(held.sequence) - static_cast<std::int64_t>(match.kept);
-    return dropped <= engine_.max_rollback() ? match : PromptMatch{};
-  };
-  PromptMatch best = live_ ? usable(*live_) : PromptMatch{};
+  PromptMatch best = live_ ? usable(*live_, prompt) : PromptMatch{};
   const Held* from = nullptr;  // a snapshot, where that goes further than the live sequence
   for (const Held& snapshot : snapshots_) {
-    const PromptMatch match = usable(snapshot);
+    const PromptMatch match = usable(snapshot, prompt);
     if (match.resume <= best.resume) continue;
     best = match;
     from = &snapshot;
@@ -100,8 +196,8 @@ std::size_t ChatSession::prepare(std::span<const TokenId> prompt) {
   if (from != nullptr || best.kept == 0) {
     if (live_) engine_.release(live_->sequence);
     live_.reset();  // a throw below must not leave a released sequence behind
-    live_ = from != nullptr ? Held{engine_.fork(from->sequence), from->tokens}
-                            : Held{engine_.create_sequence(), {}};
+    live_ = from != nullptr ? Held{engine_.fork(from->sequence), from->tokens, from->longest}
+                            : Held{engine_.create_sequence(), {}, 0};
   }
   live_->tokens.resize(best.kept);
   const auto kept = static_cast<std::int64_t>(best.kept);
@@ -109,18 +205,111 @@ std::size_t ChatSession::prepare(std::span<const TokenId> prompt) {
   return best.resume;
 }
 
+// The system message, made where there is none.
+ChatMessage& ChatSession::system_message() {
+  if (messages_.empty() || messages_.front().role != Role::system) {
+    messages_.insert(messages_.begin(), ChatMessage());
+    messages_.front().role = Role::system;
+  }
+  return messages_.front();
+}
+
+void ChatSession::drop_empty_system_message() {
+  const ChatMessage& system = messages_.front();
+  if (system.content.empty() && system.tools.empty() && system.response_format.empty()) {
+    messages_.erase(messages_.begin());
+  }
+}
+
+void ChatSession::set_system(std::string text) {
+  options_.system = std::move(text);
+  system_message().content = options_.system;
+  drop_empty_system_message();
+}
+
+void ChatSession::set_tools(std::vector<std::string> tools) {
+  options_.tools = std::move(tools);
+  system_message().tools = options_.tools;
+  drop_empty_system_message();
+}
+
+std::vector<ToolCall> ChatSession::open_calls() const {
+  std::vector<ToolCall> open;
+  std::size_t results = 0;
+  for (auto message = messages_.rbegin(); message != messages_.rend(); ++message) {
+    if (message->role == Role::tool) {
+      ++results;
+      continue;
+    }
+    if (message->role == Role::assistant && results < message->tool_calls.size()) {
+      open.assign(message->tool_calls.begin() + static_cast<std::ptrdiff_t>(results),
+                  message->tool_calls.end());
+    }
+    break;
+  }
+  return open;
+}
+
+void ChatSession::add_tool_result(const ToolCall& call, std::string result) {
+  ChatMessage message;
+  message.role = Role::tool;
+  message.tool_call_id = call.id;
+  message.content = std::move(result);
+  messages_.push_back(std::move(message));
+}
+
+// Ids of calls are ours: the model gives none. Unique in the conversation.
+void ChatSession::number_calls(std::vector<ToolCall>& calls) const {
+  std::size_t number = 0;
+  for (const ChatMessage& message : messages_)
+    number += message.tool_calls.size();
+  for (ToolCall& call : calls) {
+    if (call.id.empty()) call.id = "call_" + std::to_string(++number);
+  }
+}
+
+std::int64_t ChatSession::held_tokens() const {
+  return live_ ? engine_.length(live_->sequence) : 0;
+}
+
 Result<TurnStats> ChatSession::ask(std::string text, const OnDelta& on_delta,
-                                   const ShouldStop& should_stop) {
+                                   const ShouldStop& should_stop, const OnPrefill& on_prefill) {
   ChatMessage question;
   question.role = Role::user;
   question.content = std::move(text);
   messages_.push_back(std::move(question));
-  auto stats = answer(on_delta, should_stop);
+  auto stats = answer(on_delta, should_stop, on_prefill);
   if (!stats || awaits_answer()) messages_.pop_back();
   return stats;
 }
 
-Result<TurnStats> ChatSession::answer(const OnDelta& on_delta, const ShouldStop& should_stop) {
+Result<TurnStats> ChatSession::retry(const OnDelta& on_delta, const ShouldStop& should_stop,
+                                     const OnPrefill& on_prefill) {
+  if (messages_.empty() || messages_.back().role != Role::assistant) {
+    return fail(ErrorCode::invalid_argument, "there is no answer to try again");
+  }
+  ChatMessage before = std::move(messages_.back());
+  messages_.pop_back();
+  ++options_.sampling.seed;
+  auto stats = answer(on_delta, should_stop, on_prefill);
+  if (!stats || awaits_answer()) messages_.push_back(std::move(before));
+  return stats;
+}
+
+Result<TurnStats> ChatSession::answer(const OnDelta& on_delta, const ShouldStop& should_stop,
+                                      const OnPrefill& on_prefill) {
+  try {
+    return generate(on_delta, should_stop, on_prefill);
+  } catch (const EngineError& error) {
+    if (error.error().code != ErrorCode::exhausted) throw;
+    // Where the sequence stands is not known any more, and there is too little room anyway.
+    release_state();
+    return Unexpected(error.error());
+  }
+}
+
+Result<TurnStats> ChatSession::generate(const OnDelta& on_delta, const ShouldStop& should_stop,
+                                        const OnPrefill& on_prefill) {
   const auto start = Clock::now();
   if (auto answerable = check_answerable(messages_); !answerable) {
     return Unexpected(answerable.error());
@@ -146,6 +335,11 @@ Result<TurnStats> ChatSession::answer(const OnDelta& on_delta, const ShouldStop&
   const std::int64_t held = engine_.length(live_->sequence);
   stats.reused_tokens = stats.prompt_tokens - (static_cast<std::int64_t>(fed.size()) - held);
 
+  // A long prompt that is stopped midway cannot be rolled back out of the sequence.
+  if (held > 0 && static_cast<std::int64_t>(fed.size()) - held > engine_.max_rollback()) {
+    keep_snapshot(engine_.fork(live_->sequence), live_->tokens);
+  }
+
   ScheduledRequest request;
   request.generation.name = "this turn";
   request.generation.prompt = fed;
@@ -163,26 +357,35 @@ Result<TurnStats> ChatSession::answer(const OnDelta& on_delta, const ShouldStop&
   }
   request.on_delta = on_delta;
   request.on_finish = [&](GenerationResult finished) { result = std::move(finished); };
-  const auto id = scheduler_.submit(std::move(request));
+  // One an answer: what throws leaves nothing behind in it.
+  Scheduler scheduler(engine_, tokenizer_, options_.scheduler);
+  const auto id = scheduler.submit(std::move(request));
   if (!id) return Unexpected(id.error());
 
-  const std::int64_t before = scheduler_.totals().generated_tokens;
+  const std::int64_t before = scheduler.totals().generated_tokens;
   bool more = true;
   while (more) {
-    if (should_stop()) scheduler_.cancel(*id);
-    more = scheduler_.step();
-    if (stats.first_token_s == 0 && scheduler_.totals().generated_tokens > before) {
+    if (should_stop()) scheduler.cancel(*id);
+    more = scheduler.step();
+    if (stats.first_token_s == 0 && scheduler.totals().generated_tokens > before) {
       stats.first_token_s = seconds_since(start);
+    }
+    if (more && on_prefill && stats.first_token_s == 0) {
+      on_prefill(engine_.length(live_->sequence), static_cast<std::int64_t>(fed.size()));
     }
   }
   // Of a prompt that was cut short a part was fed.
   fed.resize(std::min(fed.size(), static_cast<std::size_t>(engine_.length(live_->sequence))));
   fed.insert(fed.end(), result.tokens.begin(), result.tokens.end());
   live_->tokens = std::move(fed);
+  live_->longest = std::max(live_->longest, engine_.length(live_->sequence));
   if (result.error) return Unexpected(*result.error);
 
   stats.total_s = seconds_since(start);
   stats.finish_reason = result.finish_reason;
+  stats.context_tokens = static_cast<std::int64_t>(live_->tokens.size());
+  stats.context_limit = engine_.max_context();
+  number_calls(result.tool_calls);
   stats.thinking_tokens = result.thinking_tokens;
   stats.answer_tokens = static_cast<std::int64_t>(result.tokens.size()) - result.thinking_tokens;
   if (result.finish_reason == FinishReason::cancelled && result.tokens.empty()) return stats;

@@ -3,10 +3,13 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "src/chat/prompt_match.hpp"
+#include "src/chat/session_file.hpp"
 #include "src/engine/engine.hpp"
 #include "src/sampler/sampling_params.hpp"
 #include "src/schedule/scheduler.hpp"
@@ -21,6 +24,7 @@ struct ChatSessionOptions {
   SamplingParams sampling;
   SchedulerOptions scheduler;
   std::string system;
+  std::vector<std::string> tools;  ///< JSON text of each function that the model may call
 };
 
 /// What one answer cost.
@@ -32,6 +36,8 @@ struct TurnStats {
   double first_token_s = 0;  ///< from the question to the first token
   double total_s = 0;
   FinishReason finish_reason = FinishReason::stop;
+  std::int64_t context_tokens = 0;  ///< that the conversation takes now
+  std::int64_t context_limit = 0;   ///< that it may take
 
   std::int64_t prefilled_tokens() const { return prompt_tokens - reused_tokens; }
 };
@@ -50,6 +56,8 @@ class ChatSession {
 
   using OnDelta = std::function<void(const OutputDelta&)>;
   using ShouldStop = std::function<bool()>;
+  /// Hears between the steps of a prompt how many of its tokens are in place.
+  using OnPrefill = std::function<void(std::int64_t done, std::int64_t all)>;
 
   /// Begins with these messages instead.
   /// Error: what render_chat reports (roles out of order).
@@ -60,19 +68,56 @@ class ChatSession {
 
   /// Adds a user's message and answers it. `should_stop` is asked between steps; a stopped answer
   /// stays in the conversation with what there was, unless there was nothing.
-  /// Errors: invalid_argument (the prompt does not fit the context), corrupt (NaN logits). The
-  /// conversation is then what it was before.
+  /// Errors: invalid_argument (the prompt does not fit the context), corrupt (NaN logits),
+  /// exhausted (the engine has no room; this session has given its own back). The conversation is
+  /// then what it was before.
   [[nodiscard]] Result<TurnStats> ask(std::string text, const OnDelta& on_delta,
-                                      const ShouldStop& should_stop);
+                                      const ShouldStop& should_stop,
+                                      const OnPrefill& on_prefill = {});
   /// Answers the conversation as it stands. Errors as ask().
-  [[nodiscard]] Result<TurnStats> answer(const OnDelta& on_delta, const ShouldStop& should_stop);
+  [[nodiscard]] Result<TurnStats> answer(const OnDelta& on_delta, const ShouldStop& should_stop,
+                                         const OnPrefill& on_prefill = {});
+  /// Answers what the last answer answered once more, in its place; the seed moves on by one. Where
+  /// nothing comes of it, the old answer stays. Errors: as ask(), and invalid_argument where there
+  /// is no answer.
+  [[nodiscard]] Result<TurnStats> retry(const OnDelta& on_delta, const ShouldStop& should_stop,
+                                        const OnPrefill& on_prefill = {});
+
+  /// Adds the result of a tool call of the last answer.
+  void add_tool_result(const ToolCall& call, std::string result);
+  /// Calls of the last answer that have no result yet.
+  std::vector<ToolCall> open_calls() const;
 
   /// Takes back the last user's message and everything after it. False if there is none.
   bool undo();
   /// Begins anew, with the system message of the options.
   void reset();
 
+  /// Another session that stands where this one does and goes its own way from here on.
+  std::unique_ptr<ChatSession> branch() const;
+  /// Gives the engine's memory back; the next turn feeds the conversation again.
+  void release_state();
+
+  /// The state for a file: the sequence and the newest snapshot. Empty where the engine cannot.
+  std::vector<SavedSequence> save_sequences() const;
+  /// Begins with the messages of a saved session. Error: as load(); the session is as before.
+  [[nodiscard]] Result<void> restore_messages(std::vector<ChatMessage> messages);
+  /// Takes the state that belongs to them, the newest first. Error: what the engine says of it, or
+  /// corrupt; the next turn then feeds the conversation again.
+  [[nodiscard]] Result<void> restore_sequences(std::span<const SavedSequence> sequences);
+
+  /// The system message of this conversation, from the next turn on; empty removes it.
+  void set_system(std::string text);
+  /// The tools that the model may call, as the JSON text of each function.
+  void set_tools(std::vector<std::string> tools);
+  /// How the next turns are encoded and sampled.
+  void set_encoding(const ChatEncodingOptions& encoding) { options_.encoding = encoding; }
+  void set_sampling(SamplingParams sampling) { options_.sampling = std::move(sampling); }
+
+  const ChatSessionOptions& options() const { return options_; }
   const std::vector<ChatMessage>& messages() const { return messages_; }
+  /// Tokens that the engine holds of this conversation.
+  std::int64_t held_tokens() const;
 
  private:
   /// A sequence and what it stands for: the tokens that it holds, and perhaps one more, the newest
@@ -80,15 +125,22 @@ class ChatSession {
   struct Held {
     SequenceId sequence{};
     std::vector<TokenId> tokens;
+    std::int64_t longest = 0;  ///< the most tokens that it ever held: it rolls back from there
   };
 
+  Result<TurnStats> generate(const OnDelta& on_delta, const ShouldStop& should_stop,
+                             const OnPrefill& on_prefill);
+  ChatMessage& system_message();
+  void drop_empty_system_message();
+  void number_calls(std::vector<ToolCall>& calls) const;
+  PromptMatch usable(const Held& held, std::span<const TokenId> prompt) const;
   std::size_t prepare(std::span<const TokenId> prompt);
   void keep_snapshot(SequenceId sequence, std::span<const TokenId> tokens);
+  Result<Held> restore(const SavedSequence& saved);
 
   Engine& engine_;
   const Tokenizer& tokenizer_;
   ChatSessionOptions options_;
-  Scheduler scheduler_;
   std::vector<ChatMessage> messages_;
   std::optional<Held> live_;
   std::deque<Held> snapshots_;  ///< oldest first

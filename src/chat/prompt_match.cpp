@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "src/text/utf8.hpp"
+
 namespace ingot {
 namespace {
 
@@ -23,10 +25,10 @@ PromptMatch match_prompt(const Tokenizer& tokenizer, std::span<const TokenId> he
   while (i < held.size()) {
     const std::size_t held_end = next_control(tokenizer, held, i);
     const std::size_t prompt_end = next_control(tokenizer, prompt, j);
-    if (tokenizer.decode(held.subspan(i, held_end - i)) !=
-        tokenizer.decode(prompt.subspan(j, prompt_end - j))) {
-      break;
-    }
+    // What the model wrote is mended where it becomes text: half a character at a cut, mostly.
+    const std::string wrote = tokenizer.decode(held.subspan(i, held_end - i));
+    std::string mended;
+    if (mend_utf8(wrote, mended) != tokenizer.decode(prompt.subspan(j, prompt_end - j))) break;
     if (prompt_end >= prompt.size()) break;  // nothing would be left to feed
     best = {held_end, prompt_end};
     if (held_end >= held.size() || held[held_end] != prompt[prompt_end]) break;

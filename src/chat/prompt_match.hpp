@@ -18,8 +18,8 @@ struct PromptMatch {
 
 /// The longest beginning of `prompt` that the tokens `held` already spell, ending where a control
 /// token ends or begins on both sides, and leaving at least one token of the prompt to feed.
-/// Ordinary text in between is compared by its bytes: what the model wrote need not be cut into
-/// tokens as the tokenizer would cut it.
+/// Ordinary text in between is compared by its bytes, those of `held` mended where they are not
+/// UTF-8: what the model wrote need not be cut into tokens as the tokenizer would cut it.
 PromptMatch match_prompt(const Tokenizer& tokenizer, std::span<const TokenId> held,
                          std::span<const TokenId> prompt);
 

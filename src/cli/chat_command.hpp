@@ -14,7 +14,13 @@ struct ChatOptions {
   Environment environment;
   std::optional<std::string> prompt;   ///< --prompt: one question, one answer
   std::filesystem::path conversation;  ///< --conversation: messages to begin with
-  bool stats = false;                  ///< a line of figures after each answer, on standard error
+  std::string session;                 ///< --session: a saved one to go on with, or a new name
+  std::filesystem::path tools;         ///< --tool: functions that the model may call
+  std::string tool_command;            ///< --tool-command: a shell's line that answers their calls
+  bool stats = false;                  ///< after each answer a line of JSON on standard error
+  bool json = false;                   ///< answers as JSON
+  bool plain = false;  ///< a terminal is treated as a pipe: no prompt, no thinking, no colour
+  bool private_mode = false;  ///< nothing of what is entered or answered is written to the disk
 };
 
 /// `ingot chat`: a conversation on the terminal, or one prompt a line from a pipe.

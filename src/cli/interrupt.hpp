@@ -2,13 +2,18 @@
 
 namespace ingot {
 
+/// Whether a terminal is before us: there SIGINT is a key that may be pressed any number of times,
+/// and the window's size matters.
+enum class Listening { to_programs, to_a_terminal };
+
 /// SIGINT, SIGTERM and SIGHUP (unless it is ignored) as a request instead of an end. While an
 /// object of this class lives, the first signal sets a flag that loops look at between steps; a
-/// second one of the same kind ends the program at once, as if nobody had listened. Only one object
-/// may live at a time, on the main thread; what handlers were there before comes back with its end.
+/// second one of the same kind ends the program at once, as if nobody had listened (SIGINT does not
+/// where a terminal is listened to). Only one object may live at a time, on the main thread; what
+/// handlers were there before comes back with its end.
 class InterruptGuard {
  public:
-  InterruptGuard();
+  explicit InterruptGuard(Listening listening = Listening::to_programs);
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;
   ~InterruptGuard();
@@ -20,8 +25,12 @@ class InterruptGuard {
   int wake_fd() const { return wake_[0]; }
   /// Forgets it, and listens for a first one again.
   void reset();
+  /// Whether the terminal's window changed since the last time. Its wake-up is over, a signal's is
+  /// not lost: ask requested() afterwards.
+  bool take_resize();
 
  private:
+  Listening listening_;
   int wake_[2];  ///< a pipe
 };
 

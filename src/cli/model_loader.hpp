@@ -5,6 +5,7 @@
 #include <string>
 
 #include "runtime/base/error.hpp"
+#include "runtime/base/hash.hpp"
 #include "src/checkpoint/checkpoint.hpp"
 #include "src/cli/device.hpp"
 #include "src/cli/environment.hpp"
@@ -22,6 +23,7 @@ struct LoadedModel {
   std::unique_ptr<Engine> engine;
   std::optional<Tokenizer> tokenizer;
   EffortTable efforts = EffortTable::april;
+  Digest fingerprint;  ///< model_fingerprint(), where a command asked for it
 };
 
 enum class WithTokenizer { no, yes };

@@ -78,8 +78,22 @@ CLI::App* add_chat(CLI::App& app, Parsed& parsed) {
   chat->add_option("--conversation", parsed.chat.conversation,
                    "begin with the messages of this file (OpenAI chat format)")
       ->type_name("FILE.json");
+  chat->add_option("--session", parsed.chat.session,
+                   "go on with this saved session, or begin one of this name; it is saved at the end")
+      ->type_name("NAME");
+  chat->add_option("--tool", parsed.chat.tools,
+                   "functions that the model may call (OpenAI chat format); you give the results")
+      ->type_name("FILE.json");
+  chat->add_option("--tool-command", parsed.chat.tool_command,
+                   "run this for each call: it gets the call as JSON and prints the result")
+      ->type_name("COMMAND");
   chat->add_flag("--stats", parsed.chat.stats,
-                 "after each answer: tokens prefilled, reused and generated, and how fast");
+                 "after each answer a line of JSON on standard error: tokens and times");
+  chat->add_flag("--json", parsed.chat.json, "print each answer as one line of JSON");
+  chat->add_flag("--plain", parsed.chat.plain,
+                 "treat a terminal as a pipe: no prompt, no editing, no thinking, no colour");
+  chat->add_flag("--private", parsed.chat.private_mode,
+                 "write nothing of what is entered or answered to the disk");
   add_settings(*chat, parsed.chat_settings, kRunGroups);
   chat->footer(
       "Examples:\n"
@@ -271,6 +285,12 @@ Environment read_environment() {
   } else if (const std::string home = variable("HOME"); !home.empty()) {
     environment.cache_home = std::filesystem::path(home) / ".cache";
     environment.cache_home_from = "HOME";
+  }
+  if (const std::string xdg = variable("XDG_STATE_HOME"); xdg.starts_with('/')) {
+    environment.state_home = xdg;
+  } else if (const std::filesystem::path home = variable("HOME"); !home.empty()) {
+    std::error_code error;
+    if (std::filesystem::is_directory(home, error)) environment.state_home = home / ".local/state";
   }
   environment.library_dirs = library_directories(variable);
   std::error_code unknown;

@@ -10,7 +10,7 @@
 #include "src/checkpoint/problems.hpp"
 #include "src/checkpoint/strict_json.hpp"
 #include "src/cli/read_text_file.hpp"
-#include "src/cli/terminal_text.hpp"
+#include "src/text/terminal_text.hpp"
 #include "src/schedule/teacher_forcing.hpp"
 
 namespace ingot {

@@ -2,8 +2,11 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
+#include "runtime/base/error.hpp"
 #include "src/checkpoint/model_config.hpp"
 #include "src/token.hpp"
 
@@ -60,6 +63,18 @@ class Engine {
   /// At most max_rollback() tokens can be dropped. Throws EngineError(invalid_argument) beyond.
   virtual void rollback(SequenceId sequence, std::int64_t length) = 0;
   virtual std::int64_t max_rollback() const = 0;
+
+  /// A sequence as bytes for a file: restore() of an engine of the same kind over the same weights
+  /// makes an equal sequence of them (what ties them to these weights is the caller's affair).
+  /// An engine need not be able to. Error: unsupported.
+  [[nodiscard]] virtual Result<std::string> snapshot_bytes(SequenceId) const {
+    return fail(ErrorCode::unsupported, "this engine keeps no sequence beyond its own life");
+  }
+  /// Errors: corrupt for bytes that no snapshot_bytes() wrote; unsupported for those of another
+  /// kind of engine, TP size or version, or a sequence that is too long for this one.
+  [[nodiscard]] virtual Result<SequenceId> restore(std::string_view) {
+    return fail(ErrorCode::unsupported, "this engine keeps no sequence beyond its own life");
+  }
 
   /// Runs one step of the batch; result i belongs to batch[i]. A sequence appears at most once.
   /// Throws EngineError(invalid_argument) for a token outside the vocabulary, an unknown sequence

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstring>
 #include <limits>
 
 #include "src/reference/linear.hpp"
@@ -143,6 +144,26 @@ void CompressorState::forget_before(std::int64_t length) {
   if (ratio_ == 0 || length <= 0) return;
   k_.forget_before(first_needed(length));
   s_.forget_before(first_needed(length));
+}
+
+void CompressorState::write(ByteWriter& out) const {
+  k_.write(out);
+  s_.write(out);
+  out.text({reinterpret_cast<const char*>(pool_.data()), pool_.size() * sizeof(std::uint16_t)});
+}
+
+bool CompressorState::read(ByteReader& in, std::int64_t length, std::int64_t shortest) {
+  if (ratio_ == 0) length = 0;
+  const std::int64_t needed = ratio_ == 0 ? 0 : first_needed(std::max<std::int64_t>(0, shortest));
+  if (!k_.read(in, needed, length) || !s_.read(in, needed, length)) return false;
+  const std::string_view pool = in.text();
+  const std::int64_t values = ratio_ == 0 ? 0 : length / ratio_ * dim_;
+  if (!in.ok() || pool.size() != static_cast<std::size_t>(values) * sizeof(std::uint16_t)) {
+    return false;
+  }
+  pool_.resize(static_cast<std::size_t>(values));
+  std::memcpy(pool_.data(), pool.data(), pool.size());
+  return true;
 }
 
 bool CompressorState::same_as(const CompressorState& other, std::int64_t length) const {

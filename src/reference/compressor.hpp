@@ -72,6 +72,11 @@ class CompressorState {
   /// Forgets rows that no sequence of at least `length` tokens needs.
   void forget_before(std::int64_t length);
 
+  void write(ByteWriter& out) const;
+  /// Takes what write() wrote of a sequence of `length` tokens that may be rolled back to
+  /// `shortest`. False where it is anything else.
+  bool read(ByteReader& in, std::int64_t length, std::int64_t shortest);
+
   /// Equal pools, and equal rows where a continuation after `length` or more tokens looks.
   bool same_as(const CompressorState& other, std::int64_t length) const;
 

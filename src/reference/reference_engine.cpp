@@ -31,6 +31,9 @@ constexpr std::int64_t kPassRows = 256;
 
 constexpr int kMaxThreads = 1024;
 
+/// What snapshot_bytes() begins with; another layout of the state is another version.
+constexpr std::string_view kStateFormat = "ingot reference state 1";
+
 [[noreturn]] void refuse(std::string message) {
   throw EngineError(ErrorCode::invalid_argument, std::move(message));
 }
@@ -265,6 +268,43 @@ void ReferenceEngine::rollback(SequenceId sequence, std::int64_t length) {
   }
   for (SequenceState& rank_state : states)
     rank_state.rollback(length);
+}
+
+Result<std::string> ReferenceEngine::snapshot_bytes(SequenceId sequence) const {
+  const std::vector<SequenceState>& states = impl_->states(sequence, "saving a sequence");
+  ByteWriter out;
+  out.text(kStateFormat);
+  out.u64(states.size());
+  for (const SequenceState& state : states)
+    state.write(out);
+  return out.take();
+}
+
+Result<SequenceId> ReferenceEngine::restore(std::string_view bytes) {
+  ByteReader in(bytes);
+  if (in.text() != kStateFormat) {
+    return fail(ErrorCode::unsupported,
+                "restoring a sequence: its state is of another kind or version of engine");
+  }
+  if (const std::uint64_t tp_size = in.u64(); tp_size != impl_->ranks.size()) {
+    return fail(ErrorCode::unsupported,
+                fmt::format("restoring a sequence: its state is of TP size {}, this is {}", tp_size,
+                            impl_->ranks.size()));
+  }
+  std::vector<SequenceState> states;
+  for (const ModelRank& rank : impl_->ranks) {
+    states.emplace_back(impl_->config(), rank.weights(), impl_->max_rollback);
+    if (!states.back().read(in) || states.back().length() != states.front().length()) {
+      return fail(ErrorCode::corrupt, "restoring a sequence: its state contradicts itself");
+    }
+  }
+  if (!in.done()) return fail(ErrorCode::corrupt, "restoring a sequence: bytes are left over");
+  if (states.front().length() > impl_->max_context) {
+    return fail(ErrorCode::unsupported,
+                fmt::format("restoring a sequence of {} tokens: the context holds {}",
+                            states.front().length(), impl_->max_context));
+  }
+  return impl_->add(std::move(states));
 }
 
 std::vector<StepLogits> ReferenceEngine::step(std::span<const SequenceStep> batch) {

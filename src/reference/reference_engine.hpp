@@ -45,6 +45,8 @@ class ReferenceEngine final : public Engine {
   std::int64_t length(SequenceId sequence) const override;
   void rollback(SequenceId sequence, std::int64_t length) override;
   std::int64_t max_rollback() const override;
+  Result<std::string> snapshot_bytes(SequenceId sequence) const override;
+  Result<SequenceId> restore(std::string_view bytes) override;
   std::vector<StepLogits> step(std::span<const SequenceStep> batch) override;
 
   /// Runs the MTP block over the oldest positions of the sequence that it has not seen.

@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
+#include <string_view>
 #include <vector>
+
+#include "runtime/base/byte_stream.hpp"
 
 namespace ingot::reference {
 
@@ -50,6 +54,32 @@ class RowHistory {
     const auto count = static_cast<std::ptrdiff_t>(static_cast<std::size_t>(old) * width_);
     values_.erase(values_.begin(), values_.begin() + count);
     first_ += old;
+  }
+
+  void write(ByteWriter& out) const {
+    out.u64(static_cast<std::uint64_t>(first_));
+    out.u64(static_cast<std::uint64_t>(end_));
+    out.text({reinterpret_cast<const char*>(values_.data()), values_.size() * sizeof(T)});
+  }
+  /// Takes what write() wrote for rows of the same width. False, and unchanged, where it is
+  /// anything else, or does not hold the rows from `needed` (or its end) to `end`.
+  bool read(ByteReader& in, std::int64_t needed, std::int64_t end) {
+    const auto from = static_cast<std::int64_t>(in.u64());
+    const auto to = static_cast<std::int64_t>(in.u64());
+    const std::string_view bytes = in.text();
+    if (!in.ok() || to != end || from < 0 || from > end || (from > needed && from > 0))
+      return false;
+    const std::size_t row_bytes = width_ * sizeof(T);
+    const auto rows = static_cast<std::size_t>(end - from);
+    if (row_bytes == 0 ? !bytes.empty()
+                       : bytes.size() % row_bytes != 0 || bytes.size() / row_bytes != rows) {
+      return false;
+    }
+    first_ = from;
+    end_ = to;
+    values_.resize(bytes.size() / sizeof(T));
+    std::memcpy(values_.data(), bytes.data(), bytes.size());
+    return true;
   }
 
  private:

@@ -75,6 +75,45 @@ void SequenceState::rollback(std::int64_t length) {
   }
 }
 
+void SequenceState::write(ByteWriter& out) const {
+  out.u64(static_cast<std::uint64_t>(length_));
+  out.u64(static_cast<std::uint64_t>(mtp_length_));
+  out.u64(static_cast<std::uint64_t>(rollback_floor_));
+  out.u64(layers.size());
+  for (const LayerState& layer : layers) {
+    layer.window.write(out);
+    layer.compressor.write(out);
+    layer.index.write(out);
+  }
+  streams.write(out);
+}
+
+bool SequenceState::read(ByteReader& in) {
+  length_ = static_cast<std::int64_t>(in.u64());
+  mtp_length_ = static_cast<std::int64_t>(in.u64());
+  rollback_floor_ = static_cast<std::int64_t>(in.u64());
+  // More than any model's context, and little enough to reckon with.
+  constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
+  const bool counts = length_ >= 0 && length_ <= kMostTokens && mtp_length_ >= 0 &&
+                      mtp_length_ <= length_ && rollback_floor_ >= 0 && rollback_floor_ <= length_;
+  if (in.u64() != layers.size() || !in.ok() || !counts || (!has_mtp_ && mtp_length_ != 0)) {
+    return false;
+  }
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const std::int64_t length = is_mtp(i) ? mtp_length_ : length_;
+    const std::int64_t shortest =
+        is_mtp(i) ? std::min(mtp_length_, rollback_floor_ - 1) : rollback_floor_;
+    LayerState& layer = layers[i];
+    if (!layer.window.read(in, std::max<std::int64_t>(0, shortest - window_ + 1), length) ||
+        !layer.compressor.read(in, length, shortest) || !layer.index.read(in, length, shortest)) {
+      return false;
+    }
+  }
+  // Which streams are still here is the MTP block's affair: it asks before it reads.
+  const std::int64_t stream_rows = has_mtp_ ? length_ : 0;
+  return streams.read(in, stream_rows, stream_rows);
+}
+
 bool SequenceState::same_as(const SequenceState& other) const {
   if (length_ != other.length_ || mtp_length_ != other.mtp_length_ ||
       layers.size() != other.layers.size()) {

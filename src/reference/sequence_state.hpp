@@ -48,6 +48,11 @@ class SequenceState {
   /// @param length  rollback_floor() ≤ length ≤ length()
   void rollback(std::int64_t length);
 
+  void write(ByteWriter& out) const;
+  /// Takes what write() of a state of the same model wrote. False, and of no use afterwards, where
+  /// it is anything else.
+  bool read(ByteReader& in);
+
   /// Equal in all that a continuation, after any permitted rollback, can read.
   bool same_as(const SequenceState& other) const;
 

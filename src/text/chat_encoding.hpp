@@ -66,6 +66,12 @@ std::vector<TokenId> encode_prompt(const Tokenizer& tokenizer, const Prompt& pro
 [[nodiscard]] Result<std::vector<ChatMessage>> take_chat_messages(JsonValue document,
                                                                   std::string_view origin);
 
+/// Reads tools as a request gives them: an array of {"type": "function", "function": {"name": …}},
+/// or an object with such a list as its `tools`. Each as the JSON text of its `function`. Errors:
+/// corrupt, invalid_argument, unsupported.
+[[nodiscard]] Result<std::vector<std::string>> parse_chat_tools(std::string_view json,
+                                                                std::string_view origin);
+
 /// The longest file of messages that is read: the longest context in the longest spelling of JSON.
 inline constexpr std::size_t kMaxMessagesBytes = std::size_t{16} << 20;
 

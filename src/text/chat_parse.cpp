@@ -332,6 +332,19 @@ Result<std::vector<ChatMessage>> parse_chat_messages(std::string_view json,
   return take_chat_messages(std::move(*document), origin);
 }
 
+Result<std::vector<std::string>> parse_chat_tools(std::string_view json, std::string_view origin) {
+  const auto document = parse_json(json, origin);
+  if (!document) {
+    return fail(ErrorCode::corrupt, fmt::format("reading tools of {}", document.error().message));
+  }
+  const JsonValue* list = document->kind == Kind::object ? document->find("tools") : &*document;
+  Result<std::vector<std::string>> tools =
+      list == nullptr ? bad("the object", "it has no \"tools\"") : read_tools(*list, "tools");
+  if (tools) return tools;
+  return fail(tools.error().code,
+              fmt::format("reading tools of {}: {}", origin, tools.error().message));
+}
+
 Result<std::vector<ChatMessage>> take_chat_messages(JsonValue document, std::string_view origin) {
   const auto with_origin = [&](Error error) {
     error.message = fmt::format("reading messages of {}: {}", origin, error.message);

@@ -1,6 +1,7 @@
 #include "tests/support/fake_engine.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 #include <stdexcept>
 
@@ -36,13 +37,18 @@ const std::vector<TokenId>& FakeEngine::find(SequenceId sequence) const {
 }
 
 SequenceId FakeEngine::create_sequence() {
+  if (sequences_.size() >= max_sequences_) {
+    throw EngineError(ErrorCode::exhausted, "the fake engine's places are taken");
+  }
   sequences_[next_];
   return SequenceId{next_++};
 }
 
 SequenceId FakeEngine::fork(SequenceId sequence) {
-  sequences_[next_] = find(sequence);
-  return SequenceId{next_++};
+  const std::vector<TokenId> tokens = find(sequence);
+  const SequenceId made = create_sequence();
+  sequences_[static_cast<std::uint64_t>(made)] = tokens;
+  return made;
 }
 
 void FakeEngine::release(SequenceId sequence) {
@@ -60,6 +66,22 @@ void FakeEngine::rollback(SequenceId sequence, std::int64_t length) {
     throw std::logic_error("fake engine: rollback out of range");
   }
   sequences_[static_cast<std::uint64_t>(sequence)].resize(static_cast<std::size_t>(length));
+}
+
+Result<std::string> FakeEngine::snapshot_bytes(SequenceId sequence) const {
+  if (!can_snapshot_) return Engine::snapshot_bytes(sequence);
+  const std::vector<TokenId>& tokens = find(sequence);
+  return std::string(reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(TokenId));
+}
+
+Result<SequenceId> FakeEngine::restore(std::string_view bytes) {
+  if (!can_snapshot_) return Engine::restore(bytes);
+  if (bytes.size() % sizeof(TokenId) != 0) return fail(ErrorCode::corrupt, "no whole tokens");
+  std::vector<TokenId> tokens(bytes.size() / sizeof(TokenId));
+  std::memcpy(tokens.data(), bytes.data(), bytes.size());
+  const SequenceId sequence = create_sequence();
+  sequences_[static_cast<std::uint64_t>(sequence)] = std::move(tokens);
+  return sequence;
 }
 
 std::vector<StepLogits> FakeEngine::step(std::span<const SequenceStep> batch) {

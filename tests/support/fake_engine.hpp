@@ -26,12 +26,18 @@ class FakeEngine final : public Engine {
   std::int64_t length(SequenceId sequence) const override;
   void rollback(SequenceId sequence, std::int64_t length) override;
   std::int64_t max_rollback() const override { return max_rollback_; }
+  Result<std::string> snapshot_bytes(SequenceId sequence) const override;
+  Result<SequenceId> restore(std::string_view bytes) override;
   std::vector<StepLogits> step(std::span<const SequenceStep> batch) override;
 
   /// By default, noise that depends on every token of the sequence, with ends now and then.
   void set_logits(LogitsFunction function) { function_ = std::move(function); }
   void set_max_context(std::int64_t tokens) { max_context_ = tokens; }
+  /// Whether sequences can leave it as bytes.
+  void set_can_snapshot(bool can) { can_snapshot_ = can; }
   void set_max_rollback(std::int64_t tokens) { max_rollback_ = tokens; }
+  /// Beyond so many sequences at a time it has no room (exhausted).
+  void set_max_sequences(std::size_t count) { max_sequences_ = count; }
   /// Called before each step, with its number from 1.
   void set_before_step(std::function<void(int)> function) { before_step_ = std::move(function); }
 
@@ -47,6 +53,8 @@ class FakeEngine final : public Engine {
   ModelConfig config_;
   std::int64_t max_context_ = 1 << 20;
   std::int64_t max_rollback_ = 8;
+  bool can_snapshot_ = true;
+  std::size_t max_sequences_ = SIZE_MAX;
   LogitsFunction function_;
   std::function<void(int)> before_step_;
   std::map<std::uint64_t, std::vector<TokenId>> sequences_;

@@ -284,3 +284,178 @@ TEST_CASE("sequences are given back when a session ends", "[cpu][chat]") {
   }
   CHECK(engine.live_sequences() == 0);
 }
+
+TEST_CASE("trying again feeds the last token of the prompt alone", "[cpu][chat]") {
+  FakeEngine engine;
+  Talk talk(engine);
+  (void)talk.ask("hi");
+  const std::int64_t fed = engine.tokens_fed();
+  const TurnStats stats =
+      value_or_throw(talk.session.retry([](const OutputDelta&) {}, [] { return false; }));
+  CHECK(stats.prefilled_tokens() == 1);
+  CHECK(engine.tokens_fed() - fed == 1 + stats.answer_tokens);
+  CHECK(talk.session.messages().size() == 2);
+}
+
+TEST_CASE("an answer that is tried again in vain stays", "[cpu][chat]") {
+  FakeEngine engine;
+  engine.set_logits(scripted_text("hello"));
+  Talk talk(engine);
+  CHECK(!talk.session.retry([](const OutputDelta&) {}, [] { return false; }));
+  (void)talk.ask("hi");
+  const auto before = talk.session.messages();
+  (void)value_or_throw(talk.session.retry([](const OutputDelta&) {}, [] { return true; }));
+  CHECK(talk.session.messages() == before);
+}
+
+TEST_CASE("a long prompt that is stopped midway costs nothing of what was there", "[cpu][chat]") {
+  FakeEngine engine;
+  engine.set_logits(scripted_text("hello"));
+  ChatSessionOptions with = options();
+  with.scheduler.prefill_chunk = 16;
+  Talk talk(engine, with);
+  (void)talk.ask("hi");
+  const std::string question(100, 'q');
+  int steps = 0;
+  std::vector<std::int64_t> progress;
+  (void)value_or_throw(talk.session.ask(
+      question, [](const OutputDelta&) {}, [&] { return ++steps > 3; },
+      [&](std::int64_t done, std::int64_t all) {
+        CHECK(all > 100);
+        progress.push_back(done);
+      }));
+  CHECK(progress.size() == 3);
+  CHECK(talk.session.messages().size() == 2);
+  // The same question goes on where it was stopped.
+  FakeEngine* const same = &engine;
+  const std::int64_t fed = same->tokens_fed();
+  const TurnStats again = talk.ask(question);
+  CHECK(again.reused_tokens >= progress.back());
+  CHECK(engine.tokens_fed() - fed < 100);
+  // Another one goes back to before it.
+  CHECK(talk.session.undo());
+  const TurnStats other = talk.ask("no");
+  CHECK(other.prefilled_tokens() ==
+        1 + 1 + 2 + 2);  // EOS, <｜User｜>, no, the two that end a prompt
+}
+
+TEST_CASE("going back twice from the longest is not beyond the engine's reach", "[cpu][chat]") {
+  FakeEngine engine;
+  engine.set_max_rollback(8);
+  engine.set_logits(scripted_text("abc"));
+  Talk talk(engine);
+  for (const char* text : {"one", "two", "three", "four", "five", "six", "seven"})
+    (void)talk.ask(text);
+  for (int i = 0; i < 6; ++i) {
+    CHECK(talk.session.undo());
+    // Stopped at once: nothing is fed, but the sequence has been taken back.
+    (void)value_or_throw(talk.session.ask(
+        "x", [](const OutputDelta&) {}, [] { return true; }));
+  }
+  CHECK(talk.ask("end").answer_tokens == 3);
+}
+
+TEST_CASE("a saved session goes on in another engine without being fed again", "[cpu][chat]") {
+  FakeEngine engine;
+  Talk talk(engine);
+  (void)talk.ask("one");
+  (void)talk.ask("two");
+  const auto saved = talk.session.save_sequences();
+  REQUIRE(saved.size() == 2);
+
+  FakeEngine later;
+  ChatSession session(later, small_tokenizer(), options());
+  value_or_throw(session.restore_messages(talk.session.messages()));
+  value_or_throw(session.restore_sequences(saved));
+  CHECK(later.live_sequences() == 2);
+  CHECK(session.held_tokens() == talk.session.held_tokens());
+  std::string here, there;
+  const auto ask = [](ChatSession& in, std::string& answer) {
+    return value_or_throw(in.ask(
+        "three", [&](const OutputDelta& delta) { answer += delta.content; }, [] { return false; }));
+  };
+  const TurnStats stats = ask(session, there);
+  CHECK(later.tokens_fed() == stats.prefilled_tokens() + stats.answer_tokens);
+  CHECK(stats.reused_tokens == ask(talk.session, here).reused_tokens);
+  CHECK(there == here);
+  // The last turn of the file can be taken back, too.
+  CHECK(session.undo());
+  CHECK(session.undo());
+  const std::int64_t fed = later.tokens_fed();
+  (void)value_or_throw(session.ask(
+      "2", [](const OutputDelta&) {}, [] { return true; }));
+  CHECK(later.tokens_fed() - fed == 0);
+}
+
+TEST_CASE("a state that does not fit is left out, and the conversation is fed again",
+          "[cpu][chat]") {
+  FakeEngine engine;
+  Talk talk(engine);
+  (void)talk.ask("one");
+  auto saved = talk.session.save_sequences();
+  FakeEngine later;
+  ChatSession session(later, small_tokenizer(), options());
+  value_or_throw(session.restore_messages(talk.session.messages()));
+  SECTION("tokens that are not the state's") {
+    saved[0].tokens.resize(1);
+    CHECK(!session.restore_sequences(saved));
+  }
+  SECTION("a token outside the vocabulary") {
+    saved[0].tokens[0] = 1 << 20;
+    CHECK(!session.restore_sequences(saved));
+  }
+  SECTION("an engine that keeps nothing") {
+    later.set_can_snapshot(false);
+    CHECK(!session.restore_sequences(saved));
+    CHECK(session.save_sequences().empty());
+  }
+  SECTION("no state at all") {
+    CHECK(session.restore_sequences({}));
+  }
+  CHECK(later.live_sequences() == 0);
+  const TurnStats stats = value_or_throw(session.ask(
+      "two", [](const OutputDelta&) {}, [] { return false; }));
+  CHECK(stats.reused_tokens == 0);
+}
+
+TEST_CASE("a branch goes its own way from where it began", "[cpu][chat]") {
+  FakeEngine engine;
+  {
+    Talk talk(engine);
+    (void)talk.ask("one");
+    const auto branch = talk.session.branch();
+    const auto before = talk.session.messages();
+    const TurnStats there = value_or_throw(branch->ask(
+        "two", [](const OutputDelta&) {}, [] { return false; }));
+    CHECK(talk.session.messages() == before);
+    const TurnStats here = talk.ask("two");
+    CHECK(here.reused_tokens == there.reused_tokens);
+    CHECK(here.reused_tokens > 0);
+    CHECK(branch->messages() == talk.session.messages());
+    branch->release_state();
+    CHECK(branch->held_tokens() == 0);
+  }
+  CHECK(engine.live_sequences() == 0);
+}
+
+TEST_CASE("an engine without room refuses the turn and gets this session's back", "[cpu][chat]") {
+  FakeEngine engine;
+  Talk talk(engine);
+  (void)talk.ask("one");
+  Talk other(engine);
+  (void)other.ask("two");
+  engine.set_max_sequences(engine.live_sequences());
+  const auto before = talk.session.messages();
+  // The snapshot of the next prompt has no place.
+  const auto refused = talk.session.ask(
+      "more", [](const OutputDelta&) {}, [] { return false; });
+  REQUIRE(!refused);
+  CHECK(refused.error().code == ErrorCode::exhausted);
+  CHECK(talk.session.messages() == before);
+  CHECK(talk.session.held_tokens() == 0);
+  // A branch takes what there is room for.
+  const auto branch = other.session.branch();
+  CHECK(branch->held_tokens() == other.session.held_tokens());
+  branch->release_state();
+  CHECK(talk.ask("more").reused_tokens == 0);
+}

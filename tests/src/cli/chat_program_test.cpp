@@ -1,7 +1,12 @@
 // `ingot chat`, the built program, in a pipe.
 #include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+#include <sstream>
 
+#include "src/text/control_tokens.hpp"
+#include "src/text/tokenizer.hpp"
 #include "tests/support/run_program.hpp"
+#include "tests/support/small_tokenizer.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tests/support/tiny_model.hpp"
 
@@ -18,6 +23,15 @@ ProgramResult chat(std::string_view input, std::vector<std::string> more = {},
   return run_ingot(arguments, options);
 }
 
+/// The figures of the answer of this number, from 0.
+nlohmann::json stats_of(const ProgramResult& ran, int number) {
+  std::istringstream lines(ran.err);
+  std::string line;
+  for (int i = 0; i <= number; ++i)
+    REQUIRE(std::getline(lines, line));
+  return nlohmann::json::parse(line);
+}
+
 }  // namespace
 
 TEST_CASE("chat in a pipe ends with its input", "[cpu][cli]") {
@@ -32,12 +46,19 @@ TEST_CASE("chat answers each piped line, the last one without a newline too", "[
   const auto two = chat("hello\nagain\n", {"--stats"});
   CHECK(two.status == 0);
   CHECK(std::count(two.out.begin(), two.out.end(), '\n') >= 2);
-  CHECK(two.err.find("ingot: prompt 9 tokens (0 reused, 9 prefilled)") == 0);
+  const auto first = stats_of(two, 0);
+  CHECK(first.at("prompt_tokens") == 9);
+  CHECK(first.at("cached_tokens") == 0);
+  CHECK(first.at("prefilled_tokens") == 9);
+  CHECK(first.at("answer_tokens") == 4);
+  CHECK(first.at("finish_reason") == "length");
+  CHECK(first.at("first_token_s") > 0);
+  CHECK(first.at("total_s") >= first.at("first_token_s"));
+  CHECK(first.at("context_tokens") == 13);
+  CHECK(first.at("context_limit") == 16384);
   CHECK(chat("hello\nagain", {"--stats"}).out == two.out);
   // The second turn goes on from the first one's state: at least its prompt is not fed again.
-  const auto second = two.err.find("\n") + 1;
-  const auto reused = std::stoi(two.err.substr(two.err.find('(', second) + 1));
-  CHECK(reused >= 9);
+  CHECK(stats_of(two, 1).at("cached_tokens") >= 9);
 }
 
 TEST_CASE("chat survives a line of 1 MiB", "[cpu][cli]") {
@@ -57,8 +78,7 @@ TEST_CASE("chat mends a line that is not UTF-8", "[cpu][cli]") {
 
 TEST_CASE("special tokens that a user types are text in chat", "[cpu][cli]") {
   const auto count = [](const std::string& input) {
-    const std::string err = chat(input, {"--stats"}).err;
-    return std::stoi(err.substr(err.find("prompt ") + 7));
+    return stats_of(chat(input, {"--stats"}), 0).at("prompt_tokens").get<int>();
   };
   // Each byte is a token: were it a control token, it would be one.
   const int plain = count("x\n");
@@ -83,7 +103,8 @@ TEST_CASE("chat commands work in a pipe", "[cpu][cli]") {
 TEST_CASE("chat hides thinking from a pipe", "[cpu][cli]") {
   const auto ran = chat("hello\n", {"--thinking", "high", "--thinking-budget", "2", "--stats"});
   CHECK(ran.status == 0);
-  CHECK(ran.err.find("thinking 3, answer 1, length") != std::string::npos);
+  CHECK(stats_of(ran, 0).at("thinking_tokens") == 3);
+  CHECK(stats_of(ran, 0).at("answer_tokens") == 1);
   CHECK(ran.out.size() <= 5);
 }
 
@@ -136,4 +157,106 @@ TEST_CASE("chat whose reader has gone leaves without a word", "[cpu][cli]") {
   const auto ran = chat("hello\n", {}, options);
   CHECK(ran.status == 141);
   CHECK(ran.err.empty());
+}
+
+TEST_CASE("a wrong command in a pipe is a message on standard error", "[cpu][cli]") {
+  const auto ran = chat("/bogus\nhello\n/undo now\n/think sideways\n/set temperature warm\n");
+  CHECK(ran.status == 0);
+  CHECK(ran.out == chat("hello\n").out);
+  CHECK(ran.err.find("/bogus is not a command") != std::string::npos);
+  CHECK(ran.err.find("/undo takes nothing") != std::string::npos);
+  CHECK(ran.err.find("\"sideways\"") != std::string::npos);
+  CHECK(ran.err.find("\"warm\"") != std::string::npos);
+}
+
+TEST_CASE("a piped message may have several lines", "[cpu][cli]") {
+  const std::string one = chat("\"\"\"a\nb\"\"\"\n").out;
+  CHECK(chat("a\\\nb\n").out == one);
+  CHECK(chat("a\\\nb").out == one);
+  const auto tokens = chat("\"\"\"\n/quit\n\"\"\"\n/tokens\n");
+  CHECK(tokens.out.find("5 tokens:") != std::string::npos);
+}
+
+TEST_CASE("efforts that the checkpoint lacks are refused by name in a chat", "[cpu][cli]") {
+  const auto ran =
+      chat("/think low\n/think high budget 7\n/think budget none\n/set thinking max\n");
+  CHECK(ran.status == 0);
+  CHECK(ran.err.find("\"low\"") != std::string::npos);
+  CHECK(ran.out == "thinking high, at most 7 tokens\nthinking high\nthinking max\n");
+}
+
+TEST_CASE("settings of a session are changed and shown", "[cpu][cli]") {
+  const auto ran = chat("/set top_p 0.25\n/set top_p\n/set stop END\n/set\n/set nothing 1\n");
+  CHECK(ran.out.find("top_p = 0.25\n") == 0);
+  CHECK(ran.out.find("top_p                0.25") != std::string::npos);
+  CHECK(ran.out.find("END") != std::string::npos);
+  CHECK(ran.err.find("\"nothing\"") != std::string::npos);
+  CHECK(chat("hello\n/set max_tokens 2\nhello\n", {"--stats"}).err.find("\"answer_tokens\": 2") !=
+        std::string::npos);
+}
+
+TEST_CASE("a message of every special token's text is text, with ids to show for it",
+          "[cpu][cli]") {
+  std::string all;
+  for (const std::string_view token : ingot::control::kAll)
+    all += token;
+  const auto ran = chat(all + "\n/tokens\n", {"--stats"});
+  CHECK(ran.status == 0);
+  const auto ids =
+      value_or_throw(ingot::Tokenizer::parse(small_tokenizer_json(), "small")).encode(all);
+  const std::size_t line = ran.out.rfind(" tokens: ");
+  std::istringstream shown(ran.out.substr(line + 9));
+  std::vector<ingot::TokenId> got;
+  for (ingot::TokenId id = 0; shown >> id;)
+    got.push_back(id);
+  CHECK(got == ids);
+  for (const std::string_view token : ingot::control::kAll)
+    CHECK(std::count(got.begin(), got.end(), control_id(token)) == 0);
+  // Around it are BOS, <｜User｜>, <｜Assistant｜> and </think>.
+  CHECK(stats_of(ran, 0).at("prompt_tokens") == ids.size() + 4);
+}
+
+TEST_CASE("answers as JSON are messages with their figures", "[cpu][cli]") {
+  const auto ran =
+      chat("", {"--prompt", "hello", "--json", "--thinking", "high", "--thinking-budget", "2"});
+  CHECK(ran.status == 0);
+  const auto answer = nlohmann::json::parse(ran.out);
+  CHECK(answer.at("role") == "assistant");
+  CHECK(answer.at("content").is_string());
+  CHECK(answer.at("finish_reason") == "length");
+  CHECK(answer.at("stats").at("thinking_tokens") == 3);
+  const auto two = chat("hello\nagain\n", {"--json"});
+  CHECK(std::count(two.out.begin(), two.out.end(), '\n') == 2);
+}
+
+TEST_CASE("the question of one shot may come from a pipe", "[cpu][cli]") {
+  CHECK(chat("hello").out == chat("", {"-p", "hello"}).out);
+}
+
+TEST_CASE("a piped message of very many lines is put together, one beyond 16 MiB refused",
+          "[cpu][cli]") {
+  std::string lines = "\"\"\"\n";
+  for (int i = 0; i < 300'000; ++i)
+    lines += "x\n";
+  const auto ran = chat(lines + "\"\"\"\nhello\n");
+  CHECK(ran.status == 2);  // it does not fit the context
+  CHECK(ran.err.find("the prompt has 600") != std::string::npos);
+  CHECK(ran.out == chat("hello\n").out);
+  const std::string mebibyte(std::size_t{1} << 20, 'x');
+  std::string long_message = "\"\"\"\n";
+  for (int i = 0; i < 17; ++i)
+    long_message += mebibyte + "\n";
+  const auto refused = chat(long_message);
+  CHECK(refused.status == 2);
+  CHECK(refused.err.find("line 17: the message is longer than 16 MiB") != std::string::npos);
+}
+
+TEST_CASE("functions that cannot be read are refused before the model is", "[cpu][cli]") {
+  const TempDir folder;
+  write_file(folder / "tools.json", "{}");
+  for (const char* file : {"tools.json", "missing.json"}) {
+    const auto ran = run_ingot({"chat", "--model", "/nonexistent", "--tool", folder / file});
+    CHECK(ran.status == 2);
+    CHECK(ran.err.find(file) != std::string::npos);
+  }
 }

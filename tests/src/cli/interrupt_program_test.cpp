@@ -102,7 +102,7 @@ TEST_CASE("a signal at the empty prompt of a piped chat ends it with the signal'
           "[cpu][cli]") {
   const int signal = GENERATE(SIGINT, SIGTERM, SIGHUP);
   CAPTURE(signal);
-  ProgramOptions options = signal_when("ingot: prompt ", signal);
+  ProgramOptions options = signal_when("prompt_tokens", signal);
   options.input = "hello\n";
   const auto ran = run_ingot({"chat", "--model", tiny_model(), "--device", "cpu", "--stats",
                               "--max-tokens", "2", "--temperature", "0"},

@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "src/cli/terminal_text.hpp"
+#include "src/text/terminal_text.hpp"
 
 using namespace ingot;
 

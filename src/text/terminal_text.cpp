@@ -1,4 +1,6 @@
-#include "src/cli/terminal_text.hpp"
+#include "src/text/terminal_text.hpp"
+
+#include "src/text/utf8.hpp"
 
 namespace ingot {
 namespace {
@@ -12,7 +14,10 @@ std::string picture(unsigned char control) {
 
 }  // namespace
 
-std::string for_terminal(std::string_view text) {
+std::string for_terminal(std::string_view given) {
+  // A byte of its own beyond ASCII could be a control of eight bits.
+  std::string mended;
+  const std::string_view text = mend_utf8(given, mended);
   std::string out;
   out.reserve(text.size());
   for (std::size_t i = 0; i < text.size(); ++i) {

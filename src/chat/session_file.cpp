@@ -1,0 +1,260 @@
+#include "src/chat/session_file.hpp"
+
+#include <fmt/core.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstring>
+#include <system_error>
+
+#include "runtime/base/atomic_publish.hpp"
+#include "runtime/base/byte_stream.hpp"
+#include "runtime/base/compression.hpp"
+#include "src/text/utf8.hpp"
+
+namespace ingot {
+namespace {
+
+// Line ends of both kinds and an end-of-file mark: whatever treats the file as text damages these.
+constexpr std::string_view kMagic("\x89ingot session\r\n\x1a\n", 18);
+constexpr std::size_t kDigestBytes = sizeof(Digest::bytes);
+/// Magic, version, and the sizes of the two frames.
+constexpr std::size_t kHeaderBytes = kMagic.size() + 3 * sizeof(std::uint64_t);
+
+/// Text alone; more than any context holds.
+constexpr std::size_t kMostConversationBytes = std::size_t{256} << 20;
+constexpr std::size_t kMostSequenceBytes = std::size_t{16} << 30;
+/// Nobody's KV is compressed by more, so that a small file cannot ask for all memory.
+constexpr std::size_t kMostRatio = 1024;
+
+constexpr int kCompression = 1;  // the fastest: KV hardly compresses
+
+void put(ByteWriter& out, const ChatMessage& message) {
+  out.u64(static_cast<std::uint64_t>(message.role));
+  out.u64(static_cast<std::uint64_t>(message.task));
+  out.u64(message.continues ? 1 : 0);
+  out.text(message.content);
+  out.text(message.reasoning);
+  out.text(message.tool_call_id);
+  out.text(message.response_format);
+  out.u64(message.tool_calls.size());
+  for (const ToolCall& call : message.tool_calls) {
+    out.text(call.id);
+    out.text(call.name);
+    out.text(call.arguments);
+  }
+  out.u64(message.tools.size());
+  for (const std::string& tool : message.tools)
+    out.text(tool);
+}
+
+bool take_text(ByteReader& in, std::string& to) {
+  to = in.text();
+  return in.ok() && is_utf8(to);
+}
+
+template <class Enum>
+bool take_enum(ByteReader& in, Enum last, Enum& to) {
+  const std::uint64_t value = in.u64();
+  if (!in.ok() || value > static_cast<std::uint64_t>(last)) return false;
+  to = static_cast<Enum>(value);
+  return true;
+}
+
+bool take(ByteReader& in, ToolCall& call) {
+  return take_text(in, call.id) && take_text(in, call.name) && take_text(in, call.arguments);
+}
+
+bool take(ByteReader& in, std::string& text) {
+  return take_text(in, text);
+}
+
+using Setting = std::pair<std::string, std::vector<std::string>>;
+bool take(ByteReader& in, Setting& setting);
+bool take(ByteReader& in, ChatMessage& message);
+bool take(ByteReader& in, SavedSequence& sequence);
+
+/// As many as a count in front says; a false count runs into the end of the bytes.
+template <class T>
+bool take_list(ByteReader& in, std::vector<T>& to) {
+  for (std::uint64_t left = in.u64(); left > 0; --left) {
+    if (!take(in, to.emplace_back())) return false;
+  }
+  return in.ok();
+}
+
+bool take(ByteReader& in, Setting& setting) {
+  return take_text(in, setting.first) && take_list(in, setting.second);
+}
+
+bool take(ByteReader& in, ChatMessage& message) {
+  std::uint64_t continues = 0;
+  if (!take_enum(in, Role::tool, message.role) || !take_enum(in, Task::read_url, message.task)) {
+    return false;
+  }
+  continues = in.u64();
+  message.continues = continues == 1;
+  return continues <= 1 && take_text(in, message.content) && take_text(in, message.reasoning) &&
+         take_text(in, message.tool_call_id) && take_text(in, message.response_format) &&
+         take_list(in, message.tool_calls) && take_list(in, message.tools);
+}
+
+bool take(ByteReader& in, SavedSequence& sequence) {
+  const std::string_view tokens = in.text();
+  sequence.longest = in.u64();
+  sequence.state = in.text();
+  if (!in.ok() || tokens.size() % sizeof(TokenId) != 0) return false;
+  sequence.tokens.resize(tokens.size() / sizeof(TokenId));
+  std::memcpy(sequence.tokens.data(), tokens.data(), tokens.size());
+  return std::all_of(sequence.tokens.begin(), sequence.tokens.end(),
+                     [](TokenId token) { return token >= 0; });
+}
+
+std::string conversation_bytes(const SavedSession& session) {
+  ByteWriter out;
+  out.text(session.model);
+  out.text(session.fingerprint.hex());
+  out.u64(session.settings.size());
+  for (const auto& [name, values] : session.settings) {
+    out.text(name);
+    out.u64(values.size());
+    for (const std::string& value : values)
+      out.text(value);
+  }
+  out.u64(session.messages.size());
+  for (const ChatMessage& message : session.messages)
+    put(out, message);
+  return out.take();
+}
+
+std::string sequence_bytes(const SavedSession& session) {
+  ByteWriter out;
+  out.u64(session.sequences.size());
+  for (const SavedSequence& sequence : session.sequences) {
+    out.text({reinterpret_cast<const char*>(sequence.tokens.data()),
+              sequence.tokens.size() * sizeof(TokenId)});
+    out.u64(sequence.longest);
+    out.text(sequence.state);
+  }
+  return out.take();
+}
+
+Result<Digest> digest_from(std::string_view hex) {
+  Digest digest;
+  if (hex.size() != 2 * kDigestBytes) return fail(ErrorCode::corrupt, "a digest is no digest");
+  for (std::size_t i = 0; i < kDigestBytes; ++i) {
+    unsigned byte = 0;
+    for (const char c : hex.substr(2 * i, 2)) {
+      const bool digit = c >= '0' && c <= '9';
+      if (!digit && (c < 'a' || c > 'f')) return fail(ErrorCode::corrupt, "a digest is no digest");
+      byte = byte * 16 + static_cast<unsigned>(digit ? c - '0' : c - 'a' + 10);
+    }
+    digest.bytes[i] = static_cast<std::uint8_t>(byte);
+  }
+  return digest;
+}
+
+/// One of the two frames, unpacked.
+Result<std::string> unpack(std::string_view frame, std::size_t most_bytes) {
+  return zstd_decompress(frame, std::min(most_bytes, frame.size() * kMostRatio));
+}
+
+Unexpected contradicts() {
+  return fail(ErrorCode::corrupt, "it contradicts itself, though its checksum is right");
+}
+
+}  // namespace
+
+std::string session_bytes(const SavedSession& session) {
+  const std::string conversation = zstd_compress(conversation_bytes(session), kCompression);
+  std::string unpacked = sequence_bytes(session);
+  std::string sequences = zstd_compress(unpacked, kCompression);
+  if (unpacked.size() > sequences.size() * kMostRatio || unpacked.size() > kMostSequenceBytes) {
+    // Not to be read again: better without.
+    sequences = zstd_compress(sequence_bytes({}), kCompression);
+  }
+  ByteWriter sizes;
+  sizes.u64(kSessionFormat);
+  sizes.u64(conversation.size());
+  sizes.u64(sequences.size());
+  std::string out(kMagic);
+  out += sizes.take();
+  out += conversation;
+  out += sequences;
+  const Digest digest = digest_of(out);
+  out.append(reinterpret_cast<const char*>(digest.bytes.data()), kDigestBytes);
+  return out;
+}
+
+Result<SavedSession> parse_session(std::string_view bytes) {
+  if (bytes.empty()) return fail(ErrorCode::corrupt, "it is empty");
+  if (!bytes.starts_with(kMagic.substr(0, std::min(kMagic.size(), bytes.size())))) {
+    return fail(ErrorCode::corrupt, "it is no session of ingot");
+  }
+  ByteReader header(bytes.substr(std::min(kMagic.size(), bytes.size())));
+  const std::uint64_t version = header.u64();
+  const std::uint64_t conversation_size = header.u64();
+  const std::uint64_t sequences_size = header.u64();
+  if (version > kSessionFormat) {
+    return fail(ErrorCode::unsupported,
+                fmt::format("it is of format {}, this version of ingot reads up to {}; a newer one "
+                            "wrote it",
+                            version, kSessionFormat));
+  }
+  const std::size_t frames = bytes.size() - std::min(bytes.size(), kHeaderBytes + kDigestBytes);
+  if (!header.ok() || conversation_size > frames || sequences_size > frames - conversation_size) {
+    return fail(ErrorCode::corrupt, "it is cut short");
+  }
+  if (version == 0 || conversation_size + sequences_size != frames) return contradicts();
+  const std::string_view content = bytes.substr(0, bytes.size() - kDigestBytes);
+  const Digest digest = digest_of(content);
+  if (std::memcmp(digest.bytes.data(), bytes.data() + content.size(), kDigestBytes) != 0) {
+    return fail(ErrorCode::corrupt, "its checksum is wrong: it is damaged");
+  }
+
+  const auto conversation =
+      unpack(content.substr(kHeaderBytes, conversation_size), kMostConversationBytes);
+  if (!conversation) return Unexpected(conversation.error());
+  const auto sequences =
+      unpack(content.substr(kHeaderBytes + conversation_size), kMostSequenceBytes);
+  if (!sequences) return Unexpected(sequences.error());
+
+  SavedSession session;
+  ByteReader in(*conversation);
+  std::string fingerprint;
+  if (!take_text(in, session.model) || !take_text(in, fingerprint)) return contradicts();
+  const auto parsed = digest_from(fingerprint);
+  if (!parsed) return Unexpected(parsed.error());
+  session.fingerprint = *parsed;
+  if (!take_list(in, session.settings) || !take_list(in, session.messages) || !in.done()) {
+    return contradicts();
+  }
+  ByteReader states(*sequences);
+  if (!take_list(states, session.sequences) || !states.done()) return contradicts();
+  return session;
+}
+
+Result<void> write_session(const std::filesystem::path& file, const SavedSession& session) {
+  std::error_code error;
+  if (!file.parent_path().empty() &&
+      std::filesystem::create_directories(file.parent_path(), error)) {
+    std::filesystem::permissions(file.parent_path(), std::filesystem::perms::owner_all, error);
+  }
+  return publish_file(file, session_bytes(session), FileAccess::owner);
+}
+
+Result<SavedSession> read_session(const std::filesystem::path& file) {
+  std::error_code error;
+  if (std::filesystem::is_directory(file, error)) {
+    return fail(ErrorCode::invalid_argument,
+                fmt::format("reading the session {}: this is a folder", file.string()));
+  }
+  const auto bytes = read_whole_file(file);
+  if (!bytes) return Unexpected(bytes.error());
+  auto session = parse_session(*bytes);
+  if (session) return session;
+  return fail(session.error().code,
+              fmt::format("reading the session {}: {}", file.string(), session.error().message));
+}
+
+}  // namespace ingot

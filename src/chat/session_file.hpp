@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/error.hpp"
+#include "runtime/base/hash.hpp"
+#include "src/text/chat_message.hpp"
+#include "src/token.hpp"
+
+namespace ingot {
+
+/// A sequence of the engine, as it lies in a file.
+struct SavedSequence {
+  std::vector<TokenId> tokens;  ///< that it stands for; perhaps one more than it holds
+  std::uint64_t longest = 0;    ///< the most tokens that it ever held: it rolls back from there
+  std::string state;            ///< Engine::snapshot_bytes()
+
+  bool operator==(const SavedSequence&) const = default;
+};
+
+/// A conversation as it lies in a file.
+struct SavedSession {
+  std::string model;   ///< its name, for people
+  Digest fingerprint;  ///< model_fingerprint(): the sequences belong to that model alone
+  /// Settings of the session that are not the defaults: the short name, and the values.
+  std::vector<std::pair<std::string, std::vector<std::string>>> settings;
+  std::vector<ChatMessage> messages;
+  std::vector<SavedSequence> sequences;  ///< the newest first; empty: to be fed again
+
+  bool operator==(const SavedSession&) const = default;
+};
+
+/// What a session file begins with says which version of the format it is.
+inline constexpr std::uint64_t kSessionFormat = 1;
+
+/// The bytes of a session file: a header with the format's version and the sizes, the conversation
+/// and the sequences as a zstd frame each, and a checksum of all that.
+std::string session_bytes(const SavedSession& session);
+
+/// Errors: corrupt for an empty, foreign, shortened or damaged file; unsupported for one of a newer
+/// format. The message starts with what is wrong and does not name the file.
+[[nodiscard]] Result<SavedSession> parse_session(std::string_view bytes);
+
+/// Writes it whole or not at all, for its owner's eyes only. Error: io.
+[[nodiscard]] Result<void> write_session(const std::filesystem::path& file,
+                                         const SavedSession& session);
+/// Errors: not_found, io, and those of parse_session, with the file's name.
+[[nodiscard]] Result<SavedSession> read_session(const std::filesystem::path& file);
+
+}  // namespace ingot

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/error.hpp"
+
+namespace ingot {
+
+/// Where saved sessions lie: one file a name in a folder of the user's, or wherever a path says.
+class SessionStore {
+ public:
+  /// The end of every session's file name.
+  static constexpr std::string_view kExtension = ".session";
+
+  /// @param folder  empty: there is none, and only paths can be saved to
+  explicit SessionStore(std::filesystem::path folder) : folder_(std::move(folder)) {}
+
+  bool has_folder() const { return !folder_.empty(); }
+  /// The file of a session. What has a slash in it, or the extension at its end, is a path.
+  /// Error: invalid_argument for a name that makes no file, or where there is no folder.
+  [[nodiscard]] Result<std::filesystem::path> file_of(std::string_view name) const;
+  /// A name that can stand for a session.
+  [[nodiscard]] static Result<void> check_name(std::string_view name);
+
+  struct Entry {
+    std::string name;
+    std::uint64_t bytes = 0;
+    std::filesystem::file_time_type time;
+  };
+  /// The newest first.
+  std::vector<Entry> list() const;
+
+ private:
+  std::filesystem::path folder_;
+};
+
+}  // namespace ingot

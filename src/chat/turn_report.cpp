@@ -1,0 +1,49 @@
+#include "src/chat/turn_report.hpp"
+
+#include <fmt/core.h>
+
+#include "src/text/chat_json.hpp"
+#include "src/text/json_value.hpp"
+
+namespace ingot {
+
+double decode_tokens_per_s(const TurnStats& stats) {
+  const double decode_s = stats.total_s - stats.first_token_s;
+  const auto generated = stats.thinking_tokens + stats.answer_tokens;
+  return generated > 1 && decode_s > 0 ? static_cast<double>(generated - 1) / decode_s : 0.0;
+}
+
+std::string turn_line(const TurnStats& stats) {
+  std::string line = fmt::format("prompt {}, cached {}", stats.prompt_tokens, stats.reused_tokens);
+  if (stats.thinking_tokens > 0) line += fmt::format("; thinking {}", stats.thinking_tokens);
+  line += fmt::format("; answer {} tokens; first token {:.3f} s, {:.1f} tokens/s; context {} of {}",
+                      stats.answer_tokens, stats.first_token_s, decode_tokens_per_s(stats),
+                      stats.context_tokens, stats.context_limit);
+  if (stats.finish_reason == FinishReason::cancelled) line += "; stopped";
+  if (stats.finish_reason == FinishReason::length) {
+    line += stats.context_tokens >= stats.context_limit ? "; the context is full"
+                                                        : "; cut at max_tokens";
+  }
+  return line;
+}
+
+std::string turn_json(const TurnStats& stats) {
+  return fmt::format(
+      "{{\"prompt_tokens\": {}, \"cached_tokens\": {}, \"prefilled_tokens\": {}, "
+      "\"thinking_tokens\": {}, \"answer_tokens\": {}, \"finish_reason\": \"{}\", "
+      "\"first_token_s\": {}, \"total_s\": {}, \"tokens_per_s\": {}, \"context_tokens\": {}, "
+      "\"context_limit\": {}}}",
+      stats.prompt_tokens, stats.reused_tokens, stats.prefilled_tokens(), stats.thinking_tokens,
+      stats.answer_tokens, finish_reason_name(stats.finish_reason),
+      python_float(stats.first_token_s), python_float(stats.total_s),
+      python_float(decode_tokens_per_s(stats)), stats.context_tokens, stats.context_limit);
+}
+
+std::string answer_json(const ChatMessage& answer, const TurnStats& stats) {
+  std::string out = chat_message_json(answer);
+  out.pop_back();
+  return fmt::format("{}, \"finish_reason\": \"{}\", \"stats\": {}}}", out,
+                     finish_reason_name(stats.finish_reason), turn_json(stats));
+}
+
+}  // namespace ingot

@@ -1,0 +1,229 @@
+#include "src/cli/chat_loop.hpp"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <utility>
+
+#include "runtime/base/log.hpp"
+#include "src/cli/edit_file.hpp"
+#include "src/cli/standard_output.hpp"
+#include "src/text/terminal_text.hpp"
+#include "src/text/utf8.hpp"
+
+namespace ingot {
+namespace {
+
+constexpr std::string_view kPrompt = ">>> ";
+constexpr std::string_view kContinuation = "... ";
+
+/// Bytes that are not UTF-8 become U+FFFD, so that the conversation is text from now on.
+std::string as_text(std::string bytes) {
+  if (is_utf8(bytes)) return bytes;
+  Utf8Stream characters;
+  std::string text = characters.push(bytes);
+  return text + characters.finish();
+}
+
+}  // namespace
+
+ChatLoop::ChatLoop(const ChatOptions& options, LoadedModel& model)
+    : options_(options),
+      model_(model),
+      plain_(options.plain || options.json),
+      terminal_out_(!plain_ && ::isatty(STDOUT_FILENO) == 1),
+      interactive_(terminal_out_ && !options.prompt && ::isatty(STDIN_FILENO) == 1),
+      colour_(terminal_out_ && !options.environment.no_color && !options.environment.dumb_terminal),
+      interrupt_(interactive_ ? Listening::to_a_terminal : Listening::to_programs),
+      store_(options.environment.state_home.empty()
+                 ? std::filesystem::path()
+                 : options.environment.state_home / "ingot" / "sessions") {
+  switch_to(add_session("", options.settings));
+}
+
+ChatLoop::~ChatLoop() = default;
+
+void ChatLoop::begin_with(std::vector<ChatMessage> messages) {
+  value_or_throw(session().load(std::move(messages)));
+}
+
+void ChatLoop::say(std::string_view line) const {
+  if (interactive_) write_out(fmt::format("{}\n", for_terminal(line)));
+}
+
+void ChatLoop::complain(const Error& error) {
+  log::error("{}", for_terminal(error.message));
+}
+
+void ChatLoop::open_history() {
+  const auto& home = options_.environment.state_home;
+  if (!interactive_ || home.empty()) return;
+  auto opened = history_.open(home / "ingot" / "chat_history", options_.private_mode);
+  if (!opened) log::warn("{}", opened.error().message);
+  if (history_.damaged_lines() > 0) {
+    log::warn("the input history {} has {} damaged lines, which are left out",
+              (home / "ingot" / "chat_history").string(), history_.damaged_lines());
+  }
+}
+
+std::string ChatLoop::edit_text(const std::string& text) {
+  auto edited = edit_in_program(options_.environment.editor, text);
+  // A Ctrl-C in the editor was the editor's.
+  if (interactive_ && interrupt_.requested() == SIGINT) interrupt_.reset();
+  if (edited) return as_text(*edited);
+  complain(edited.error());
+  return text;
+}
+
+LineInput::Read ChatLoop::next_line() {
+  while (true) {
+    if (interactive_) write_out(joiner_.empty() ? kPrompt : kContinuation);
+    auto line = value_or_throw(reader_->next());
+    if (!line && reader_->interrupted()) {
+      if (interrupt_.requested() == 0) {
+        interrupt_.take_resize();
+        continue;
+      }
+      if (!interactive_ || interrupt_.requested() != SIGINT) return {Kind::woken};
+      write_out("\n");
+      const bool empty = joiner_.empty();
+      joiner_ = {};
+      interrupt_.reset();
+      if (empty) return {Kind::interrupted};
+      continue;
+    }
+    if (!line) {
+      if (auto rest = joiner_.finish()) return {Kind::message, std::move(*rest)};
+      if (interactive_) write_out("\n");
+      return {Kind::end_of_input};
+    }
+    if (line->too_long || joiner_.bytes() + line->text.size() > kMaxLineBytes) {
+      log::error("line {}: the message is longer than {} MiB and was not read", line->number,
+                 kMaxLineBytes >> 20);
+      status_ = 2;
+      joiner_ = {};
+      continue;
+    }
+    if (auto message = joiner_.push(std::move(line->text))) {
+      return {Kind::message, std::move(*message)};
+    }
+  }
+}
+
+LineInput::Read ChatLoop::next_message() {
+  if (!input_) return next_line();
+  const auto calls = session().open_calls();
+  return input_->read(calls.empty() ? std::string(kPrompt)
+                                    : fmt::format("result of {}> ", for_terminal(calls[0].name)),
+                      kContinuation);
+}
+
+std::optional<int> ChatLoop::after_signal() {
+  const int signal = interrupt_.requested();
+  if (signal == 0) return std::nullopt;
+  if (!interactive_ || signal != SIGINT) return interrupted_status(signal);
+  interrupt_.reset();
+  return std::nullopt;
+}
+
+void ChatLoop::handle(TypedMessage message) {
+  if (is_blank(message.text) && message.text.find('\n') == std::string::npos) return;
+  if (const auto command = as_command(message)) {
+    if (auto ran = run_chat_command(*command, *this); !ran) complain(ran.error());
+    return;
+  }
+  std::string text = as_text(std::move(message.text));
+  if (!session().open_calls().empty()) return take_result(std::move(text));
+  text.insert(0, std::exchange(now_->attached, {}));
+  answer(Turn::question, std::move(text));
+}
+
+int ChatLoop::read_messages() {
+  bool leaving = false;  // Ctrl-C at an empty prompt: once more leaves
+  while (!leave_) {
+    LineInput::Read read = next_message();
+    switch (read.kind) {
+      case Kind::message:
+        leaving = false;
+        if (auto kept = history_.add(read.typed); !kept) log::warn("{}", kept.error().message);
+        handle(std::move(read.message));
+        break;
+      case Kind::interrupted:
+        if (leaving) return interrupted_status(SIGINT);
+        say("Once more to leave, or /quit.");
+        leaving = true;
+        continue;  // the next one may have come already
+      case Kind::end_of_input:
+      case Kind::gone:
+        return after_signal().value_or(status_);
+      case Kind::woken:
+        break;
+    }
+    if (const auto status = after_signal()) return *status;
+  }
+  return status_;
+}
+
+int ChatLoop::run() {
+  try {
+    const int status = converse();
+    // What the end of a pipe leaves is done with; what a signal interrupts is not.
+    if (interactive_ || keep_ || interrupt_.requested() != 0) save_on_leaving(false);
+    return status;
+  } catch (const ClosedPipe&) {
+    save_on_leaving(true);
+    // A terminal that hangs up says so twice.
+    if (const auto status = after_signal()) return *status;
+    throw;
+  }
+}
+
+int ChatLoop::converse() {
+  if (options_.prompt) {
+    answer(Turn::question, as_text(*options_.prompt));
+    return after_signal().value_or(status_);
+  }
+  open_history();
+  if (interactive_ && !options_.environment.dumb_terminal) {
+    LineInput::Hooks hooks;
+    hooks.write = write_out;
+    hooks.complete = [this](std::string_view before) { return complete(before); };
+    hooks.edit_elsewhere = [this](std::string text) { return edit_text(text); };
+    hooks.unfold = [this] {
+      if (last_thought_.empty()) return;
+      write_out(for_terminal(last_thought_) + (last_thought_.ends_with('\n') ? "" : "\n"));
+    };
+    hooks.go_on_after_wake = [this] {
+      interrupt_.take_resize();
+      return interrupt_.requested() == 0;
+    };
+    input_ =
+        std::make_unique<LineInput>(STDIN_FILENO, interrupt_.wake_fd(), history_, std::move(hooks));
+  } else {
+    reader_ = std::make_unique<LineReader>(STDIN_FILENO, "standard input", kMaxLineBytes,
+                                           interrupt_.wake_fd());
+  }
+  if (session().awaits_answer()) {
+    answer(Turn::as_it_stands);
+    if (const auto status = after_signal()) return *status;
+  }
+  say("/help lists the commands.");
+  return read_messages();
+}
+
+int talk(const ChatOptions& options, LoadedModel& model, std::vector<ChatMessage> messages,
+         std::vector<std::string> tools) {
+  ignore_closed_pipes();
+  try {
+    ChatLoop chat(options, model);
+    if (!options.session.empty()) chat.go_on_with(options.session);
+    if (!messages.empty()) chat.begin_with(std::move(messages));
+    if (!tools.empty()) chat.offer_tools(std::move(tools));
+    return chat.run();
+  } catch (const ClosedPipe&) {
+    return kClosedPipeStatus;
+  }
+}
+
+}  // namespace ingot

@@ -1,0 +1,148 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/batch/line_reader.hpp"
+#include "src/chat/answer_view.hpp"
+#include "src/chat/chat_commands.hpp"
+#include "src/chat/chat_session.hpp"
+#include "src/chat/input_history.hpp"
+#include "src/chat/line_input.hpp"
+#include "src/chat/session_store.hpp"
+#include "src/cli/chat_command.hpp"
+#include "src/cli/interrupt.hpp"
+#include "src/cli/model_loader.hpp"
+
+namespace ingot {
+
+/// One conversation of a chat, and what belongs to it alone.
+struct OpenSession {
+  std::string name;  ///< empty: it was given none
+  Settings settings;
+  std::unique_ptr<ChatSession> session;
+  TurnStats totals;
+  int turns = 0;
+  bool warned = false;        ///< that the context ends soon
+  std::string attached;       ///< goes in front of the next message
+  bool unsaved = false;       ///< it has turns that its file has not
+  std::uint64_t used_at = 0;  ///< counts up with every change of session
+};
+
+/// A chat from its first prompt to its end: reads messages (from a terminal with editing, a plain
+/// terminal or a pipe), runs commands, shows answers. One object a process; main thread.
+class ChatLoop final : private ChatActions {
+ public:
+  /// `options` and `model` must outlive it. Listens to signals from here on.
+  ChatLoop(const ChatOptions& options, LoadedModel& model);
+  ~ChatLoop() override;
+
+  /// Begins with these messages.
+  void begin_with(std::vector<ChatMessage> messages);
+  /// Lets the model call these from the start.
+  void offer_tools(std::vector<std::string> tools) { session().set_tools(std::move(tools)); }
+  /// Goes on with a saved session, or gives the one that begins this name. Throws EngineError.
+  void go_on_with(const std::string& name);
+  /// Returns the exit status. Throws ClosedPipe where nobody reads our output any more.
+  int run();
+
+ private:
+  using Kind = LineInput::Kind;
+
+  int converse();
+  void open_history();
+  LineInput::Read next_message();
+  LineInput::Read next_line();
+  int read_messages();
+  /// What a signal that came means: an exit status, or go on.
+  std::optional<int> after_signal();
+  void handle(TypedMessage message);
+
+  enum class Turn { question, as_it_stands, again };
+  /// One answer, with the calls of functions that it makes where a command answers these.
+  void answer(Turn turn, std::string question = {});
+  /// One answer. Nothing where it failed.
+  std::optional<TurnStats> answer_once(Turn turn, std::string question);
+  Result<TurnStats> generate(Turn turn, std::string question, AnswerView& view);
+  void report(const TurnStats& stats);
+  void take_result(std::string result);
+  bool run_tool_command();
+
+  void apply_settings();
+  OpenSession& add_session(std::string name, Settings settings);
+  OpenSession* find_open(std::string_view name);
+  void switch_to(OpenSession& open);
+  void close_session(const OpenSession& open);
+  /// Gives back what the engine holds of the others; whether that was anything.
+  bool release_other_sessions();
+  /// Returns what was saved, for people.
+  Result<std::string> save_as(OpenSession& open, const std::filesystem::path& file);
+  /// Saves what the user would miss. Never throws.
+  void save_on_leaving(bool quietly);
+  /// Reads a session file into a session that is open from then on. Error: the running one is as it
+  /// was.
+  Result<OpenSession*> open_saved(const std::filesystem::path& file, std::string name);
+  ChatSession& session() { return *now_->session; }
+  const ChatSession& session() const { return *now_->session; }
+  void say(std::string_view line) const;
+  void complain(const Error& error);
+  std::string edit_text(const std::string& text);
+  Completions complete(std::string_view before) const;
+  std::vector<std::string> argument_words(ArgumentKind kind, std::string_view begun) const;
+
+  // The commands, in chat_loop_commands.cpp.
+  void help(std::string_view command) override;
+  void begin_new(std::string_view name) override;
+  void undo(std::string_view) override;
+  void retry(std::string_view) override;
+  void edit(std::string_view text) override;
+  void set_system(std::string_view text) override;
+  void think(std::string_view effort) override;
+  void set(std::string_view assignment) override;
+  void stats(std::string_view on_or_off) override;
+  void tokens(std::string_view text) override;
+  void save(std::string_view name) override;
+  void load(std::string_view name) override;
+  void sessions(std::string_view) override;
+  void fork(std::string_view name) override;
+  void attach(std::string_view file) override;
+  void export_to(std::string_view file) override;
+  void tool(std::string_view file) override;
+  void quit(std::string_view) override;
+  void show_settings() const;
+
+  const ChatOptions& options_;
+  LoadedModel& model_;
+  const bool plain_;         ///< a terminal counts as a pipe
+  const bool terminal_out_;  ///< a person reads our output
+  const bool interactive_;   ///< and writes our input
+  const bool colour_;
+  InterruptGuard interrupt_;
+  SessionStore store_;
+  std::vector<std::unique_ptr<OpenSession>> open_;
+  OpenSession* now_ = nullptr;  ///< one of them
+  std::uint64_t switches_ = 0;
+  InputHistory history_;
+  std::unique_ptr<LineInput> input_;    ///< with editing
+  std::unique_ptr<LineReader> reader_;  ///< without
+  LineJoiner joiner_;
+  bool fold_ = false;       ///< thinking is shown as how much there is
+  bool show_stats_ = true;  ///< a line after each answer, on a terminal
+  std::string last_thought_;
+  bool leave_ = false;
+  bool reader_gone_ = false;  ///< nobody reads our output any more
+  bool keep_ = false;         ///< --session: saved at the end, whatever ends it
+  int status_ = 0;
+};
+
+/// A whole chat with a model that is loaded: what `ingot chat` does from there on.
+/// @param messages  to begin with, checked; may be empty
+/// @param tools     functions that the model may call, as parse_chat_tools() gives them
+/// Returns the exit status. Throws EngineError.
+int talk(const ChatOptions& options, LoadedModel& model, std::vector<ChatMessage> messages,
+         std::vector<std::string> tools);
+
+}  // namespace ingot

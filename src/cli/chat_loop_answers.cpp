@@ -1,0 +1,171 @@
+// The answers of a chat: how they are made, shown and reported.
+#include <fmt/core.h>
+
+#include <utility>
+
+#include "runtime/base/log.hpp"
+#include "src/chat/turn_report.hpp"
+#include "src/cli/chat_loop.hpp"
+#include "src/cli/child_command.hpp"
+#include "src/cli/progress.hpp"
+#include "src/cli/standard_output.hpp"
+#include "src/text/chat_json.hpp"
+#include "src/text/terminal_text.hpp"
+
+namespace ingot {
+namespace {
+
+/// A model that calls one function after the other is stopped at some time.
+constexpr int kMostToolRounds = 32;
+
+constexpr std::string_view kDim = "\x1b[2m";
+constexpr std::string_view kNormal = "\x1b[0m";
+
+}  // namespace
+
+Result<TurnStats> ChatLoop::generate(Turn turn, std::string question, AnswerView& view) {
+  Progress progress(Progress::standard_error());
+  const auto on_delta = [&](const OutputDelta& delta) {
+    progress.clear();
+    if (options_.json || reader_gone_) return;
+    // What came so far is to be kept: the answer ends as if it had been stopped.
+    try {
+      view.show(delta);
+    } catch (const ClosedPipe&) {
+      reader_gone_ = true;
+    }
+  };
+  const auto on_prefill = [&](std::int64_t done, std::int64_t all) {
+    if (progress.due()) progress.show(fmt::format("reading: {} of {} tokens", done, all));
+  };
+  const auto should_stop = [&] {
+    if (reader_gone_ || interrupt_.requested() != 0) return true;
+    interrupt_.take_resize();
+    if (input_) {
+      input_->poll_keys([&](const KeyEvent& event) {
+        if (event.key != Key::fold) return false;
+        progress.clear();
+        view.set_fold(!view.folds());
+        fold_ = view.folds();
+        return true;
+      });
+    }
+    return interrupt_.requested() != 0;
+  };
+  switch (turn) {
+    case Turn::question:
+      return session().ask(std::move(question), on_delta, should_stop, on_prefill);
+    case Turn::as_it_stands:
+      break;
+    case Turn::again:
+      return session().retry(on_delta, should_stop, on_prefill);
+  }
+  return session().answer(on_delta, should_stop, on_prefill);
+}
+
+std::optional<TurnStats> ChatLoop::answer_once(Turn turn, std::string question) {
+  AnswerView view({terminal_out_, colour_, fold_}, write_out);
+  // Kept for a second attempt, which only other sessions make possible.
+  std::string again = open_.size() > 1 ? question : std::string();
+  auto stats = generate(turn, std::move(question), view);
+  if (!stats && stats.error().code == ErrorCode::exhausted && release_other_sessions()) {
+    log::warn("{}; the state of the other sessions was given back, and this is tried again",
+              stats.error().message);
+    stats = generate(turn, std::move(again), view);
+  }
+  if (!stats) {
+    complain(stats.error());
+    if (!interactive_) status_ = exit_status(stats.error().code);
+    return std::nullopt;
+  }
+  now_->unsaved = true;
+  if (reader_gone_) throw ClosedPipe();
+  if (!options_.json) view.end();
+  last_thought_ = view.thought();
+  report(*stats);
+  return *stats;
+}
+
+void ChatLoop::answer(Turn turn, std::string question) {
+  auto stats = answer_once(turn, std::move(question));
+  for (int round = 0; stats && stats->finish_reason == FinishReason::tool_calls; ++round) {
+    if (options_.tool_command.empty()) {
+      const auto calls = session().open_calls();
+      if (!calls.empty()) {
+        say(fmt::format("Enter the result of {} (/undo takes the question back).", calls[0].name));
+      }
+      return;
+    }
+    if (round == kMostToolRounds) {
+      return complain({ErrorCode::invalid_argument,
+                       fmt::format("the model has called functions {} times in a row; enter the "
+                                   "result yourself to go on",
+                                   kMostToolRounds)});
+    }
+    if (!run_tool_command()) return;
+    stats = answer_once(Turn::as_it_stands, {});
+  }
+}
+
+bool ChatLoop::run_tool_command() {
+  for (const ToolCall& call : session().open_calls()) {
+    auto result = run_filter(options_.tool_command, tool_call_json(call) + "\n",
+                             interrupt_.wake_fd(), [this] {
+                               interrupt_.take_resize();
+                               return interrupt_.requested() == 0;
+                             });
+    if (!result) {
+      complain(result.error());
+      if (!interactive_) status_ = exit_status(result.error().code);
+      return false;
+    }
+    while (result->ends_with('\n'))
+      result->pop_back();
+    if (terminal_out_) {
+      write_out(fmt::format("{}[result] {}{}\n", colour_ ? kDim : "", for_terminal(*result),
+                            colour_ ? kNormal : ""));
+    }
+    session().add_tool_result(call, std::move(*result));
+  }
+  return true;
+}
+
+void ChatLoop::take_result(std::string result) {
+  const auto calls = session().open_calls();
+  session().add_tool_result(calls[0], std::move(result));
+  now_->unsaved = true;
+  if (calls.size() == 1) return answer(Turn::as_it_stands);
+  say(fmt::format("Enter the result of {}.", calls[1].name));
+}
+
+void ChatLoop::report(const TurnStats& stats) {
+  OpenSession& now = *now_;
+  ++now.turns;
+  now.totals.prompt_tokens += stats.prompt_tokens;
+  now.totals.reused_tokens += stats.reused_tokens;
+  now.totals.thinking_tokens += stats.thinking_tokens;
+  now.totals.answer_tokens += stats.answer_tokens;
+  now.totals.total_s += stats.total_s;
+
+  const auto& messages = session().messages();
+  const bool answered = !messages.empty() && messages.back().role == Role::assistant;
+  if (options_.json && answered) write_out(answer_json(messages.back(), stats) + "\n");
+  if (options_.stats) {
+    write_error(turn_json(stats) + "\n");
+  } else if (interactive_ && show_stats_) {
+    write_out(
+        fmt::format("{}[{}]{}\n", colour_ ? kDim : "", turn_line(stats), colour_ ? kNormal : ""));
+  }
+  const double share =
+      static_cast<double>(stats.context_tokens) / static_cast<double>(stats.context_limit);
+  if (share < kContextWarning) {
+    now.warned = false;
+  } else if (!std::exchange(now.warned, true)) {
+    log::warn(
+        "{} of the context's {} tokens are in use; a question that does not fit is refused, "
+        "and nothing is dropped: /undo or /new make room, --context N gives more",
+        stats.context_tokens, stats.context_limit);
+  }
+}
+
+}  // namespace ingot

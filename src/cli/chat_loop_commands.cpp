@@ -1,0 +1,234 @@
+// What the commands of a chat do.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "src/cli/chat_loop.hpp"
+#include "src/cli/session_settings.hpp"
+#include "src/cli/standard_output.hpp"
+#include "src/text/terminal_text.hpp"
+
+namespace ingot {
+namespace {
+
+constexpr std::string_view kKeys =
+    "\nSeveral lines: \\ at the end of a line, \"\"\" around them, Alt-Enter, or a paste.\n"
+    "Ctrl-C ends an answer, Ctrl-T folds thinking, Ctrl-R searches the history,\n"
+    "Ctrl-X Ctrl-E opens $EDITOR, Tab completes commands.\n";
+
+std::pair<std::string_view, std::string_view> first_word(std::string_view text) {
+  const std::size_t end = std::min(text.find_first_of(" \t"), text.size());
+  const std::size_t next = std::min(text.find_first_not_of(" \t", end), text.size());
+  return {text.substr(0, end), text.substr(next)};
+}
+
+}  // namespace
+
+void ChatLoop::help(std::string_view command) {
+  if (command.empty()) {
+    write_out(chat_commands_help());
+    write_out(kKeys);
+    return;
+  }
+  const std::string name =
+      command.starts_with('/') ? std::string(command) : fmt::format("/{}", command);
+  if (const ChatCommand* found = find_chat_command(name)) {
+    write_out(fmt::format("{} {}\n  {}\n", found->name, found->arguments, found->help));
+  } else {
+    complain({ErrorCode::not_found, fmt::format("{} is not a command; /help lists them", name)});
+  }
+}
+
+void ChatLoop::undo(std::string_view) {
+  const bool undone = session().undo();
+  now_->unsaved |= undone;
+  say(undone ? "Taken back." : "There is nothing to take back.");
+}
+
+void ChatLoop::retry(std::string_view) {
+  answer(Turn::again);
+}
+
+void ChatLoop::edit(std::string_view text) {
+  std::string edited;
+  const auto run = [&] { edited = edit_text(std::string(text)); };
+  if (input_) {
+    input_->with_terminal_restored(run);
+  } else {
+    run();
+  }
+  while (edited.ends_with('\n'))
+    edited.pop_back();
+  if (is_blank(edited)) return say("Nothing was written, so nothing is sent.");
+  if (interactive_) write_out(for_terminal(edited) + "\n");
+  (void)history_.add(edited);  // the first failure was reported
+  answer(Turn::question, std::move(edited));
+}
+
+void ChatLoop::set_system(std::string_view text) {
+  if (text.empty()) {
+    write_out(now_->settings.system.empty() ? "There is no system message.\n"
+                                            : for_terminal(now_->settings.system) + "\n");
+    return;
+  }
+  now_->settings.system = text == "none" ? std::string() : std::string(text);
+  session().set_system(now_->settings.system);
+  say(now_->settings.system.empty() ? "No system message any more." : "The system message is set.");
+}
+
+void ChatLoop::apply_settings() {
+  ChatEncodingOptions encoding = session().options().encoding;
+  encoding.thinking = thinking_from_name(now_->settings.thinking);
+  encoding.keep_thinking = now_->settings.keep_thinking;
+  session().set_encoding(encoding);
+  session().set_sampling(sampling_params(now_->settings, session().options().sampling.seed));
+}
+
+void ChatLoop::think(std::string_view effort) {
+  if (effort == "fold" || effort == "show") {
+    fold_ = effort == "fold";
+    return say(fold_ ? "Thinking is folded; Ctrl-T shows it." : "Thinking is shown.");
+  }
+  Settings changed = now_->settings;
+  const auto [level, rest] = first_word(effort);
+  const auto [word, number] = first_word(level == "budget" ? effort : rest);
+  if (!level.empty() && level != "budget") {
+    const std::string text(level);
+    if (auto set = assign_text(changed, *find_setting("chat.thinking"), {&text, 1}); !set) {
+      return complain({set.error().code, "/think: the effort " + set.error().message});
+    }
+    if (auto known = check_effort(thinking_from_name(level), model_.efforts); !known) {
+      return complain(known.error());
+    }
+  }
+  if (word == "budget" && (number == "none" || number == "unset")) {
+    changed.thinking_budget.reset();
+  } else if (word == "budget") {
+    const std::string text(number);
+    if (auto set = assign_text(changed, *find_setting("chat.thinking_budget"), {&text, 1}); !set) {
+      return complain({set.error().code, "/think: the budget " + set.error().message});
+    }
+  } else if (!word.empty()) {
+    return complain({ErrorCode::invalid_argument,
+                     fmt::format("/think: \"{}\" is not understood; /help think shows how", word)});
+  }
+  now_->settings = std::move(changed);
+  apply_settings();
+  const auto budget = now_->settings.thinking_budget;
+  write_out(fmt::format("thinking {}{}\n", now_->settings.thinking,
+                        budget ? fmt::format(", at most {} tokens", *budget) : ""));
+}
+
+void ChatLoop::show_settings() const {
+  for (const SettingSpec& spec : setting_specs()) {
+    if (!is_session_setting(spec)) continue;
+    write_out(fmt::format("{:<20} {:<12} {}\n", short_name(spec),
+                          for_terminal(show(now_->settings, spec)), spec.doc));
+  }
+}
+
+void ChatLoop::set(std::string_view assignment) {
+  if (assignment.empty()) return show_settings();
+  const auto [name, value] = first_word(assignment);
+  const SettingSpec* spec = find_session_setting(name);
+  if (spec == nullptr) {
+    return complain({ErrorCode::not_found,
+                     fmt::format("/set: there is no setting \"{}\"; /set alone shows all", name)});
+  }
+  if (value.empty()) {
+    return write_out(fmt::format("{} = {}\n", name, for_terminal(show(now_->settings, *spec))));
+  }
+  if (short_name(*spec) == "thinking") return think(value);
+  if (short_name(*spec) == "system") return set_system(value);
+  Settings changed = now_->settings;
+  if (value == "unset") {
+    unset(changed, *spec);
+  } else if (auto set = assign_words(changed, *spec, {std::string(value)}); !set) {
+    return complain({set.error().code, fmt::format("/set: {} {}", name, set.error().message)});
+  }
+  if (auto valid = check_sampling(changed, model_.engine->config()); !valid) {
+    return complain(valid.error());
+  }
+  now_->settings = std::move(changed);
+  apply_settings();
+  say(fmt::format("{} = {}", name, show(now_->settings, *spec)));
+}
+
+void ChatLoop::stats(std::string_view on_or_off) {
+  if (on_or_off == "on" || on_or_off == "off") {
+    show_stats_ = on_or_off == "on";
+    return say(show_stats_ ? "A line after each answer." : "No line after an answer.");
+  }
+  if (!on_or_off.empty()) {
+    return complain(
+        {ErrorCode::invalid_argument, fmt::format("/stats: on or off, not \"{}\"", on_or_off)});
+  }
+  const TurnStats& totals = now_->totals;
+  write_out(fmt::format(
+      "{} answers in {:.1f} s; prompts {} tokens, {} of them reused; thinking {}, answers {}\n"
+      "context: {} of {} tokens in use\n",
+      now_->turns, totals.total_s, totals.prompt_tokens, totals.reused_tokens,
+      totals.thinking_tokens, totals.answer_tokens, session().held_tokens(),
+      model_.engine->max_context()));
+}
+
+void ChatLoop::tokens(std::string_view text) {
+  // As the model gets it: what spells a control token is text.
+  std::string_view shown = text;
+  for (const ChatMessage& message : session().messages()) {
+    if (text.empty() && message.role == Role::user) shown = message.content;
+  }
+  const std::vector<TokenId> ids = model_.tokenizer->encode(shown);
+  write_out(fmt::format("{} tokens: {}\n", ids.size(), fmt::join(ids, " ")));
+}
+
+void ChatLoop::quit(std::string_view) {
+  leave_ = true;
+}
+
+Completions ChatLoop::complete(std::string_view before) const {
+  return complete_chat_command(before, [this](ArgumentKind kind, std::string_view begun) {
+    return argument_words(kind, begun);
+  });
+}
+
+std::vector<std::string> ChatLoop::argument_words(ArgumentKind kind, std::string_view begun) const {
+  std::vector<std::string> words;
+  switch (kind) {
+    case ArgumentKind::none:
+    case ArgumentKind::text:
+      break;
+    case ArgumentKind::session:
+      for (const auto& open : open_) {
+        if (!open->name.empty()) words.push_back(open->name);
+      }
+      for (const SessionStore::Entry& entry : store_.list()) {
+        if (std::find(words.begin(), words.end(), entry.name) == words.end()) {
+          words.push_back(entry.name);
+        }
+      }
+      break;
+    case ArgumentKind::command:
+      for (const ChatCommand& command : chat_commands())
+        words.emplace_back(command.name.substr(begun.starts_with('/') ? 0 : 1));
+      break;
+    case ArgumentKind::effort:
+      for (const std::string_view level : find_setting("chat.thinking")->choices) {
+        if (check_effort(thinking_from_name(level), model_.efforts)) words.emplace_back(level);
+      }
+      words.insert(words.end(), {"budget", "fold", "show"});
+      break;
+    case ArgumentKind::setting:
+      for (const SettingSpec& spec : setting_specs()) {
+        if (is_session_setting(spec)) words.emplace_back(short_name(spec));
+      }
+      break;
+    case ArgumentKind::file:
+      words = files_that_begin(begun);
+      break;
+  }
+  return words;
+}
+
+}  // namespace ingot

@@ -1,0 +1,82 @@
+// What a chat reads from files and writes to them: attachments, tools, exports.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/base/atomic_publish.hpp"
+#include "src/chat/transcript.hpp"
+#include "src/cli/chat_loop.hpp"
+#include "src/cli/read_text_file.hpp"
+#include "src/cli/standard_output.hpp"
+#include "src/text/terminal_text.hpp"
+#include "src/text/utf8.hpp"
+
+namespace ingot {
+
+void ChatLoop::attach(std::string_view file) {
+  if (file.empty()) {
+    const bool had = !std::exchange(now_->attached, {}).empty();
+    return say(had ? "Nothing is attached any more." : "Nothing is attached.");
+  }
+  const std::filesystem::path path(file);
+  const auto text = read_text_file(path, kMaxLineBytes);
+  if (!text) return complain(text.error());
+  if (!is_utf8(*text) || text->find('\0') != std::string::npos) {
+    return complain(
+        {ErrorCode::unsupported,
+         fmt::format("attaching {}: it is no text in UTF-8 (byte {} is not)", path.string(),
+                     std::min(valid_utf8_prefix(*text), text->find('\0')))});
+  }
+  now_->attached += attachment(path.filename().string(), *text);
+  say(fmt::format("{} goes in front of the next message: {} tokens.", path.filename().string(),
+                  model_.tokenizer->encode(*text).size()));
+}
+
+void ChatLoop::export_to(std::string_view file) {
+  const std::filesystem::path path(file);
+  const auto& messages = session().messages();
+  std::string text;
+  if (path.extension() == ".md") {
+    text = as_markdown(messages);
+  } else if (path.extension() == ".jsonl") {
+    text = as_json_lines(messages);
+  } else {
+    return complain({ErrorCode::invalid_argument,
+                     "/export: the file's name must end in .md (Markdown) or .jsonl (a message a "
+                     "line)"});
+  }
+  std::error_code error;
+  if (std::filesystem::exists(path, error)) {
+    return complain({ErrorCode::invalid_argument,
+                     fmt::format("exporting to {}: the file is there already; name another one",
+                                 path.string())});
+  }
+  if (auto written = publish_file(path, text); !written) return complain(written.error());
+  say(fmt::format("{} messages are in {}.", messages.size(), path.string()));
+}
+
+void ChatLoop::tool(std::string_view file) {
+  if (file.empty()) {
+    const auto& tools = session().options().tools;
+    if (tools.empty()) return say("The model may call nothing.");
+    for (const std::string& each : tools)
+      write_out(for_terminal(each) + "\n");
+    return;
+  }
+  std::vector<std::string> tools;
+  if (file != "none") {
+    const std::filesystem::path path(file);
+    const auto json = read_text_file(path, kMaxMessagesBytes);
+    if (!json) return complain(json.error());
+    auto parsed = parse_chat_tools(*json, path.string());
+    if (!parsed) return complain(parsed.error());
+    tools = std::move(*parsed);
+  }
+  const std::size_t count = tools.size();
+  session().set_tools(std::move(tools));
+  say(count == 0 ? "The model may call nothing."
+                 : fmt::format("The model may call {} function{}.", count, count == 1 ? "" : "s"));
+}
+
+}  // namespace ingot

@@ -1,0 +1,102 @@
+#include "src/chat/input_history.hpp"
+
+#include <sys/stat.h>
+
+#include <catch2/catch.hpp>
+
+#include "runtime/base/atomic_publish.hpp"
+#include "tests/support/temp_dir.hpp"
+
+using namespace ingot;
+using namespace ingot::test;
+
+namespace {
+
+std::deque<std::string> reopened(const std::filesystem::path& file) {
+  InputHistory history;
+  value_or_throw(history.open(file, true));
+  return history.entries();
+}
+
+}  // namespace
+
+TEST_CASE("the history remembers entries of any text, for its owner alone", "[cpu][chat]") {
+  const TempDir folder;
+  const auto file = folder / "new/history";
+  const std::deque<std::string> entries{"one", "two\nlines \\n \\", "\"\"\"中 😀\t\"\"\"", "C:\\"};
+  InputHistory history;
+  value_or_throw(history.open(file, false));
+  for (const std::string& entry : entries)
+    value_or_throw(history.add(entry));
+  value_or_throw(history.add("C:\\"));  // a repetition
+  value_or_throw(history.add(""));
+  CHECK(reopened(file) == entries);
+  struct stat info {};
+  REQUIRE(::stat(file.c_str(), &info) == 0);
+  CHECK((info.st_mode & 0777) == 0600);
+  REQUIRE(::stat(file.parent_path().c_str(), &info) == 0);
+  CHECK((info.st_mode & 0777) == 0700);
+}
+
+TEST_CASE("a damaged history keeps its sound lines and is mended", "[cpu][chat]") {
+  const TempDir folder;
+  constexpr std::string_view kDamaged("good\n\xFF\xFE\nbad \\escape\nnul\0\n\nlast", 30);
+  write_file(folder / "h", std::string(kDamaged));
+  InputHistory history;
+  value_or_throw(history.open(folder / "h", false));
+  CHECK(history.entries() == std::deque<std::string>{"good", "last"});
+  CHECK(history.damaged_lines() == 4);
+  value_or_throw(history.add("more"));
+  CHECK(*read_whole_file(folder / "h") == "good\nlast\nmore\n");
+}
+
+TEST_CASE("a history is bounded, and its oldest entries go", "[cpu][chat]") {
+  const TempDir folder;
+  std::string text;
+  for (int i = 0; i < 40'000; ++i)
+    text += "entry number " + std::to_string(i) + " with some more to it\n";
+  write_file(folder / "h", text);
+  InputHistory history;
+  value_or_throw(history.open(folder / "h", false));
+  CHECK(history.entries().size() <= InputHistory::kMostEntries);
+  CHECK(history.entries().back() == "entry number 39999 with some more to it");
+  CHECK(std::filesystem::file_size(folder / "h") <= InputHistory::kMostFileBytes);
+  CHECK(reopened(folder / "h").back() == history.entries().back());
+  value_or_throw(history.add(std::string(InputHistory::kMostEntryBytes + 1, 'x')));
+  CHECK(reopened(folder / "h").back().starts_with("entry"));
+}
+
+TEST_CASE("two programs add to one history", "[cpu][chat]") {
+  const TempDir folder;
+  InputHistory one, two;
+  value_or_throw(one.open(folder / "h", false));
+  value_or_throw(two.open(folder / "h", false));
+  value_or_throw(one.add("a"));
+  value_or_throw(two.add("b"));
+  value_or_throw(one.add("c"));
+  CHECK(reopened(folder / "h") == std::deque<std::string>{"a", "b", "c"});
+}
+
+TEST_CASE("a history that cannot be written says so once and goes on", "[cpu][chat]") {
+  const TempDir folder;
+  write_file(folder / "file", "");
+  InputHistory history;
+  CHECK(!history.open(folder / "file/below", false));
+  InputHistory other;
+  value_or_throw(other.open("/proc/none/h", false));
+  const auto first = other.add("one");
+  REQUIRE(!first);
+  CHECK(first.error().message.find("/proc/none/h") != std::string::npos);
+  CHECK(other.add("two"));
+  CHECK(other.entries().size() == 2);
+}
+
+TEST_CASE("a private chat reads the history and leaves it alone", "[cpu][chat]") {
+  const TempDir folder;
+  write_file(folder / "h", "known\n\xFF\n");
+  InputHistory history;
+  value_or_throw(history.open(folder / "h", true));
+  CHECK(history.entries().size() == 1);
+  value_or_throw(history.add("secret"));
+  CHECK(*read_whole_file(folder / "h") == "known\n\xFF\n");
+}

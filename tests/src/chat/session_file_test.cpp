@@ -1,0 +1,114 @@
+#include "src/chat/session_file.hpp"
+
+#include <sys/stat.h>
+
+#include <catch2/catch.hpp>
+
+#include "src/chat/session_store.hpp"
+#include "tests/support/temp_dir.hpp"
+
+using namespace ingot;
+using namespace ingot::test;
+
+namespace {
+
+SavedSession made() {
+  SavedSession session;
+  session.model = "ein Modell";
+  session.fingerprint = digest_of("weights");
+  session.settings = {{"temperature", {"0.5"}}, {"stop", {"a", "b\n"}}};
+  ChatMessage system;
+  system.role = Role::system;
+  system.content = "be brief";
+  system.tools = {R"({"name": "f"})"};
+  ChatMessage question;
+  question.content = "what\nis \xE4\xB8\xAD?";
+  ChatMessage answer;
+  answer.role = Role::assistant;
+  answer.reasoning = "hm";
+  answer.tool_calls = {{"call_1", "f", "{}"}};
+  ChatMessage result;
+  result.role = Role::tool;
+  result.tool_call_id = "call_1";
+  session.messages = {system, question, answer, result};
+  session.sequences = {{{1, 2, 3}, 5, std::string("state\0of it", 11)}, {{1}, 1, ""}};
+  return session;
+}
+
+}  // namespace
+
+TEST_CASE("a session comes back from its bytes as it was", "[cpu][chat]") {
+  const SavedSession session = made();
+  CHECK(value_or_throw(parse_session(session_bytes(session))) == session);
+  CHECK(value_or_throw(parse_session(session_bytes({}))) == SavedSession{});
+}
+
+TEST_CASE("a session that is cut or damaged anywhere is refused", "[cpu][chat]") {
+  const std::string bytes = session_bytes(made());
+  for (std::size_t size = 0; size < bytes.size(); ++size) {
+    const auto cut = parse_session(bytes.substr(0, size));
+    CAPTURE(size);
+    REQUIRE(!cut);
+    REQUIRE(cut.error().message.find(size == 0 ? "empty" : "cut short") != std::string::npos);
+  }
+  for (std::size_t at = 0; at < bytes.size(); ++at) {
+    std::string damaged = bytes;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
+    CAPTURE(at);
+    REQUIRE(!parse_session(damaged));
+  }
+  CHECK(!parse_session(bytes + "x"));
+}
+
+TEST_CASE("a foreign file and one of a newer format are named as such", "[cpu][chat]") {
+  const auto foreign = parse_session("{\"role\": \"user\"}");
+  REQUIRE(!foreign);
+  CHECK(foreign.error().message == "it is no session of ingot");
+  std::string bytes = session_bytes(made());
+  bytes[18] = 2;  // the version follows the magic
+  const auto newer = parse_session(bytes);
+  REQUIRE(!newer);
+  CHECK(newer.error().code == ErrorCode::unsupported);
+  CHECK(newer.error().message.find("format 2") != std::string::npos);
+}
+
+TEST_CASE("a state that compresses absurdly well is left out", "[cpu][chat]") {
+  SavedSession session = made();
+  session.sequences[0].state.assign(std::size_t{64} << 20, '\0');
+  const SavedSession back = value_or_throw(parse_session(session_bytes(session)));
+  CHECK(back.sequences.empty());
+  CHECK(back.messages == session.messages);
+}
+
+TEST_CASE("session files are their owner's", "[cpu][chat]") {
+  const TempDir folder;
+  const auto file = folder / "new/a.session";
+  value_or_throw(write_session(file, made()));
+  CHECK(value_or_throw(read_session(file)) == made());
+  struct stat info {};
+  REQUIRE(::stat(file.c_str(), &info) == 0);
+  CHECK((info.st_mode & 0777) == 0600);
+  const auto missing = read_session(folder / "no.session");
+  REQUIRE(!missing);
+  CHECK(missing.error().code == ErrorCode::not_found);
+  CHECK(!read_session(folder.path()));
+}
+
+TEST_CASE("names of sessions are names of files, and paths are paths", "[cpu][chat]") {
+  const TempDir folder;
+  const SessionStore store(folder / "sessions");
+  CHECK(*store.file_of("plan") == folder / "sessions/plan.session");
+  CHECK(*store.file_of("\xE4\xB8\xAD") == folder / "sessions/\xE4\xB8\xAD.session");
+  CHECK(*store.file_of("./plan") == "./plan");
+  CHECK(*store.file_of("plan.session") == "plan.session");
+  for (const char* bad : {"", ".hidden", "-x", "two words", "a\nb"})
+    CHECK(!store.file_of(bad));
+  CHECK(!store.file_of(std::string(101, 'x')));
+  CHECK(!SessionStore({}).file_of("plan"));
+  CHECK(SessionStore({}).list().empty());
+  CHECK(store.list().empty());
+  value_or_throw(write_session(*store.file_of("plan"), {}));
+  write_file(folder / "sessions/other.txt", "");
+  REQUIRE(store.list().size() == 1);
+  CHECK(store.list()[0].name == "plan");
+}

@@ -1,0 +1,206 @@
+// Sessions of `ingot chat`, the built program, on a terminal and in a pipe.
+#include <csignal>
+
+#include "src/chat/session_file.hpp"
+#include "tests/src/cli/chat_on_terminal.hpp"
+#include "tests/support/run_program.hpp"
+
+using namespace ingot::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+using Chat = ChatOnTerminal;
+
+/// The most that a turn but the first one feeds: the last token of the answer before, which was cut
+/// at its length, EOS, <｜User｜>, the letters, <｜Assistant｜>, </think>.
+int fed(int letters) {
+  return letters + 5;
+}
+
+}  // namespace
+
+TEST_CASE("a turn feeds what is new, also after /undo and /retry", "[cpu][cli][pty]") {
+  Chat chat;
+  CHECK(chat.ask("hello").at("prefilled_tokens") == 9);
+  CHECK(chat.ask("again").at("prefilled_tokens") <= fed(5));
+  CHECK(chat.ask("third").at("prefilled_tokens") <= fed(5));
+  chat.enter("/undo");
+  CHECK(chat.ask("other").at("prefilled_tokens") <= fed(5));
+  CHECK(chat.enter("/retry").find("\"prefilled_tokens\": 1,") != std::string::npos);
+  chat.enter("/undo");
+  chat.enter("/undo");
+  CHECK(chat.ask("x").at("prefilled_tokens") <= fed(1));
+}
+
+TEST_CASE("a saved session goes on in the next chat without being fed again", "[cpu][cli][pty]") {
+  const TempDir home;
+  std::string answer;
+  {
+    Chat chat({}, {}, tiny_model(), home.path());
+    chat.ask("hello");
+    chat.enter("/set top_p 0.5");
+    CHECK(chat.enter("/save plan").find("Saved as plan: 2 messages, 12 tokens") !=
+          std::string::npos);
+    const auto there = chat.ask("again");
+    CHECK(there.at("prefilled_tokens") <= fed(5));
+    CHECK(chat.leave() == 0);  // saves what is new
+    CHECK(chat.program.out().find("the session is saved as \"plan\"") != std::string::npos);
+  }
+  Chat chat({}, {}, tiny_model(), home.path());
+  CHECK(chat.enter("/sessions").find("plan") != std::string::npos);
+  const std::string loaded = chat.enter("/load plan");
+  CHECK(loaded.find("plan: 4 messages, ") != std::string::npos);
+  CHECK(loaded.find("tokens are in place.") != std::string::npos);
+  CHECK(chat.enter("/set top_p").find("0.5") != std::string::npos);
+  CHECK(chat.enter("/retry").find("\"prefilled_tokens\": 1,") != std::string::npos);
+  CHECK(chat.ask("more").at("prefilled_tokens") <= fed(4));
+  CHECK((fs::status(home / "ingot/sessions/plan.session").permissions() & fs::perms::all) ==
+        (fs::perms::owner_read | fs::perms::owner_write));
+}
+
+TEST_CASE("a saved session is branched and returned to", "[cpu][cli][pty]") {
+  Chat chat;
+  chat.ask("hello");
+  chat.enter("/save trunk");
+  CHECK(chat.enter("/fork branch").find("In \"branch\" now, a copy of trunk.") !=
+        std::string::npos);
+  CHECK(chat.ask("left").at("prefilled_tokens") <= fed(4));
+  CHECK(chat.enter("/load trunk").find("trunk: 2 messages") != std::string::npos);
+  CHECK(chat.ask("right").at("prefilled_tokens") <= fed(5));
+  CHECK(chat.enter("/load branch").find("branch: 4 messages") != std::string::npos);
+  CHECK(chat.ask("on").at("prefilled_tokens") <= fed(2));
+  CHECK(chat.enter("/fork trunk").find("open already") != std::string::npos);
+  const std::string list = chat.enter("/sessions");
+  CHECK(list.find("* branch") != std::string::npos);
+  CHECK(list.find("  trunk") != std::string::npos);
+  CHECK(list.find("not saved") != std::string::npos);
+  CHECK(chat.leave() == 0);
+  CHECK(fs::exists(chat.session_file("branch")));
+}
+
+TEST_CASE("a session file that cannot be used leaves the running session alone",
+          "[cpu][cli][pty]") {
+  Chat chat;
+  chat.ask("hello");
+  chat.enter("/save good");
+  const std::string bytes = *ingot::read_whole_file(chat.session_file("good"));
+  const auto refused = [&](const std::string& content, const std::string& why) {
+    write_file(chat.session_file("bad"), content);
+    const std::string out = chat.enter("/load bad");
+    CAPTURE(out);
+    CHECK(out.find("bad.session: " + why) != std::string::npos);
+  };
+  refused("", "it is empty");
+  refused(bytes.substr(0, bytes.size() / 2), "it is cut short");
+  refused("[{\"role\": \"user\"}]", "it is no session of ingot");
+  std::string newer = bytes;
+  newer[18] = 9;
+  refused(newer, "it is of format 9");
+  std::string damaged = bytes;
+  damaged[bytes.size() / 2] = static_cast<char>(damaged[bytes.size() / 2] ^ 1);
+  refused(damaged, "its checksum is wrong");
+  CHECK(chat.enter("/load missing").find("missing.session") != std::string::npos);
+  CHECK(chat.enter("/load ../x/y").find("../x/y") != std::string::npos);
+  CHECK(chat.enter("/load").find("which?") != std::string::npos);
+  CHECK(chat.ask("again").at("prefilled_tokens") <= fed(5));
+}
+
+TEST_CASE("a session of another model is fed again, and says so", "[cpu][cli][pty]") {
+  const TempDir home;
+  {
+    Chat chat({}, {}, tiny_model(), home.path());
+    chat.ask("hello");
+    chat.enter("/save plan");
+    chat.leave();
+  }
+  const TempDir folder;
+  write_changed_tiny_model(folder / "other", "head.weight", {7}, 0);
+  Chat chat({}, {}, folder / "other", home.path());
+  CHECK(chat.enter("/load plan").find("saved with another model (tiny), so it is fed again") !=
+        std::string::npos);
+  const auto stats = chat.ask("again");
+  CHECK(stats.at("cached_tokens") == 0);
+  CHECK(stats.at("prompt_tokens") > 9);
+}
+
+TEST_CASE("a signal or a terminal that goes saves the session first", "[cpu][cli][pty]") {
+  const int signal = GENERATE(SIGTERM, SIGHUP, 0);
+  const bool answering = GENERATE(false, true);
+  CAPTURE(signal, answering);
+  const TempDir folder;
+  Chat chat({"--max-tokens", answering ? "100000" : "3", "--context", "100000"}, {},
+            endless_model(folder));
+  if (answering) {
+    chat.program.send("hello\r");
+    REQUIRE(chat.program.wait_for("\r\n"));
+    REQUIRE(chat.program.wait_for_more(10));
+  } else {
+    chat.ask("hello");
+  }
+  if (signal == 0) {
+    chat.program.hang_up();
+  } else {
+    chat.program.signal(signal);
+  }
+  CHECK(chat.program.wait() == 128 + (signal == 0 ? SIGHUP : signal));
+  const auto saved = ingot::read_session(chat.session_file("last"));
+  REQUIRE(saved);
+  CHECK(saved->messages.size() == 2);
+  CHECK(!saved->sequences.empty());
+}
+
+TEST_CASE("a home that cannot be written is said, and the chat goes on", "[cpu][cli][pty]") {
+  const TempDir home;
+  fs::create_directories(home / "ingot");
+  fs::permissions(home / "ingot", fs::perms::owner_read | fs::perms::owner_exec |
+                                      fs::perms::others_read | fs::perms::others_exec);
+  fs::permissions(home.path(), fs::perms(0755));
+  PtyOptions options;
+  options.as_nobody = true;
+  Chat chat({}, options, tiny_model(), home.path());
+  const std::string first = chat.enter("hello");
+  CHECK(first.find("entries are kept until the end of this program only") != std::string::npos);
+  CHECK(chat.enter("/save plan").find("creating") != std::string::npos);
+  CHECK(chat.ask("again").at("prefilled_tokens") <= fed(5));
+  CHECK(chat.leave() == 0);
+}
+
+TEST_CASE("a named session is kept from pipe to pipe", "[cpu][cli]") {
+  const TempDir home;
+  ProgramOptions options;
+  options.environment = {"HOME=/nonexistent", "TERM=dumb",
+                         "XDG_STATE_HOME=" + home.path().string()};
+  options.input = "hello\n";
+  const std::vector<std::string> arguments =
+      ChatOnTerminal::arguments(tiny_model(), {"--session", "pipe"});
+  const auto first = run_ingot(arguments, options);
+  CHECK(first.status == 0);
+  const auto second = run_ingot(arguments, options);
+  CHECK(second.status == 0);
+  CHECK(first.err.find("\"prefilled_tokens\": 9,") != std::string::npos);
+  CHECK(second.err.find("\"prefilled_tokens\": 10,") != std::string::npos);
+  const auto bad =
+      run_ingot(ChatOnTerminal::arguments(tiny_model(), {"--session", "a b"}), options);
+  CHECK(bad.status == 2);
+  write_file(home / "ingot/sessions/torn.session", "x");
+  CHECK(run_ingot(ChatOnTerminal::arguments(tiny_model(), {"--session", "torn"}), options).status ==
+        2);
+}
+
+TEST_CASE("a pipe that closes saves what was answered", "[cpu][cli]") {
+  const TempDir home;
+  ProgramOptions options;
+  options.environment = {"HOME=/nonexistent", "TERM=dumb",
+                         "XDG_STATE_HOME=" + home.path().string()};
+  options.input = "hello\nagain\n";
+  options.close_output = true;
+  const auto ran = run_ingot({"chat", "--model", tiny_model(), "--device", "cpu", "--temperature",
+                              "0", "--max-tokens", "4"},
+                             options);
+  CHECK(ran.status == 141);
+  CHECK(ran.err.empty());
+  const auto saved = ingot::read_session(home / "ingot/sessions/last-piped.session");
+  REQUIRE(saved);
+  CHECK(saved->messages.size() == 2);
+}
