@@ -2,7 +2,7 @@
 // comparison, each checked against the per-head kernel and a double reference first. For
 // developers; what users run is `ingot bench`.
 //   mla_bench compile --cubins DIR [--arch sm_90a] [--jobs N]   no GPU needed
-//   mla_bench run --cubins DIR --out FILE.jsonl [--seconds N] [--only TEXT]
+//   mla_bench run --cubins DIR --out FILE.jsonl [--seconds N] [--only TEXT] [--all]
 //   mla_bench table --out FILE.jsonl
 //   mla_bench prefill --cubins DIR --out FILE.jsonl [--seconds N] [--only TEXT]   chunks of prompts
 //   mla_bench prefill --compile-only --cubins DIR                                 no GPU needed
@@ -34,6 +34,7 @@ struct Settings {
   int jobs = static_cast<int>(std::thread::hardware_concurrency());
   int seconds = 100;
   bool compile_only = false;
+  bool all = false;
 };
 
 /// Compiles what the folder lacks, in processes of their own. False when something failed.
@@ -84,6 +85,7 @@ int measure_all(const Settings& settings) {
       .out = settings.out,
       .arch = settings.arch,
       .only = settings.only,
+      .all = settings.all,
       .seconds = settings.seconds,
       .child = {.command = {"/proc/self/exe", kMeasureCommand, settings.cubins.string(),
                             settings.arch},
@@ -117,6 +119,7 @@ int main(int argc, char** argv) try {
     command->add_option("--jobs", settings.jobs, "compilations side by side");
     command->add_option("--nvrtc", settings.nvrtc, "folders of NVRTC");
   }
+  run_command->add_flag("--all", settings.all, "screen every candidate of a cell, not a sample");
   for (auto* command : {run_command, table_command, prefill_command})
     command->add_option("--out", settings.out, "results, JSON lines");
   for (auto* command : {run_command, prefill_command}) {
