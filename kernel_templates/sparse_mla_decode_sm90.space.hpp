@@ -84,8 +84,6 @@ struct SparseMlaDecodeSm90 {
         .keep_if(
             "splits run at the same time",
             [=](const Params& c) { return c.NSPLIT == 1 || blocks(problem, c) <= device.sm_count; })
-        .keep_if("64 heads leave no registers for an exchange",
-                 [](const Params& c) { return c.TILE_HEADS < 64 || c.NSPLIT == 1; })
         // From here on: legal, but cannot be the fastest.
         .keep_if("the ring is not longer than a piece",
                  [=](const Params& c) { return c == base || c.STAGES <= std::max(tiles(c), 2); })
