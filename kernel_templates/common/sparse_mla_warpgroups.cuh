@@ -357,7 +357,6 @@ struct Values : Role {
   // P of a tile, and the corrections of O where a maximum moved.
   __forceinline__ void weigh(const Place& at, bool first) {
     const auto [head, part] = share();
-    wait(shared.scores_full, at.turn);
     if (TILE_HEADS * LANES == VALUE_THREADS || head < TILE_HEADS) {
       float s[KEYS];
 #pragma unroll
@@ -369,10 +368,12 @@ struct Values : Role {
         s[i + 3] = four.w;
       }
       arrive(shared.scores_empty);
-      float largest = s[0];
+      float four_largest[4] = {s[0], s[1], s[2], s[3]};
 #pragma unroll
-      for (int i = 1; i < KEYS; ++i)
-        largest = fmaxf(largest, s[i]);
+      for (int i = 4; i < KEYS; ++i)
+        four_largest[i % 4] = fmaxf(four_largest[i % 4], s[i]);
+      float largest =
+          fmaxf(fmaxf(four_largest[0], four_largest[1]), fmaxf(four_largest[2], four_largest[3]));
 #pragma unroll
       for (int lanes = WARP_HEADS; lanes < 32; lanes *= 2)
         largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, lanes));
@@ -385,6 +386,7 @@ struct Values : Role {
         sum *= correction;
       }
       const float base = maximum == negative_infinity() ? 0.0f : maximum - BOOST;
+      float sums[4] = {};
 #pragma unroll
       for (int i = 0; i < KEYS; i += 4) {
         const float4 inverse =
@@ -393,11 +395,12 @@ struct Values : Role {
         s[i + 1] = exp2_approx(s[i + 1] - base);
         s[i + 2] = exp2_approx(s[i + 2] - base);
         s[i + 3] = exp2_approx(s[i + 3] - base);
-        sum = fmaf(s[i], inverse.x, sum);
-        sum = fmaf(s[i + 1], inverse.y, sum);
-        sum = fmaf(s[i + 2], inverse.z, sum);
-        sum = fmaf(s[i + 3], inverse.w, sum);
+        sums[0] = fmaf(s[i], inverse.x, sums[0]);
+        sums[1] = fmaf(s[i + 1], inverse.y, sums[1]);
+        sums[2] = fmaf(s[i + 2], inverse.z, sums[2]);
+        sums[3] = fmaf(s[i + 3], inverse.w, sums[3]);
       }
+      sum += (sums[0] + sums[1]) + (sums[2] + sums[3]);
       const bool moved = __any_sync(0xffffffffu, correction != 1.0f);
       if (part == 0) shared.corrections[at.turn][head] = correction;
       if (lane == 0) shared.moved[at.turn][warp] = moved;
@@ -452,8 +455,8 @@ struct Values : Role {
     u32 words[4], scales[4];
   };
   __forceinline__ void load_values(Raw& raw, int i, int half, int stage) const {
-    if (is_rope(i)) return;  // 16 keys at once, when they are converted
     const int slab = group * 4 + i;
+    if (is_rope(i)) return load_rope(raw, half * 2, stage);
     ptx::load_matrices_transposed(
         raw.words, ptx::shared_address(&shared.rows[stage][half * 32 + lane][0]) + slab * 64 +
                        warp_in_group * 16);
@@ -462,8 +465,23 @@ struct Values : Role {
     for (int y = 0; y < 4; ++y)
       raw.scales[y] = *reinterpret_cast<const u32*>(factors + y * 8);
   }
-  // A of one k-step: 16 keys, `y` of the half.
-  __forceinline__ void convert_values(u32 (&x)[4], const Raw& raw, int i, int half, int y,
+  // Rope dimensions are twice as wide: 16 keys, and 1 / unit of those of this lane.
+  __forceinline__ void load_rope(Raw& raw, int k_step, int stage) const {
+    const int key = k_step * 16;
+    ptx::load_matrices_transposed(
+        raw.words, ptx::shared_address(&shared.rows[stage][key + lane % 8 + lane / 16 * 8][0]) +
+                       MLA_QUANT_DIMS + warp_in_group * 32 + lane / 8 % 2 * 16);
+#pragma unroll
+    for (int z = 0; z < 2; ++z) {  // keys 2 * column, + 1 and 8 more
+      const uint2 inverse =
+          *reinterpret_cast<const uint2*>(&shared.inverses[stage][key + z * 8 + 2 * column]);
+      raw.scales[2 * z] = inverse.x;
+      raw.scales[2 * z + 1] = inverse.y;
+    }
+  }
+  // A of one k-step: 16 keys, `y` of the half. Of rope dimensions the words of the next are asked
+  // for then.
+  __forceinline__ void convert_values(u32 (&x)[4], Raw& raw, int i, int half, int y,
                                       int stage) const {
     if (!is_rope(i)) {
       const u32 low = __byte_perm(raw.words[2 * y], 0, 0x3120);
@@ -473,27 +491,19 @@ struct Values : Role {
       x[2] = multiply_f16(fp8::to_f16(high), raw.scales[2 * y + 1]);
       x[3] = multiply_f16(fp8::high_to_f16(high), raw.scales[2 * y + 1]);
     } else {
-      const int key = half * 32 + y * 16;
-      u32 r[4];
-      ptx::load_matrices_transposed(
-          r, ptx::shared_address(&shared.rows[stage][key + lane % 8 + lane / 16 * 8][0]) +
-                 MLA_QUANT_DIMS + warp_in_group * 32 + lane / 8 % 2 * 16);
 #pragma unroll
-      for (int z = 0; z < 2; ++z) {  // keys 2 * column, + 1 and 8 more
-        const float2 inverse =
-            *reinterpret_cast<const float2*>(&shared.inverses[stage][key + z * 8 + 2 * column]);
-        x[2 * z] = scaled_f16(r[2 * z], inverse.x, inverse.y);
-        x[2 * z + 1] = scaled_f16(r[2 * z + 1], inverse.x, inverse.y);
-      }
+      for (int z = 0; z < 4; ++z)
+        x[z] = scaled_f16(raw.words[z], __uint_as_float(raw.scales[z / 2 * 2]),
+                          __uint_as_float(raw.scales[z / 2 * 2 + 1]));
+      if (y == 0) load_rope(raw, half * 2 + 1, stage);
     }
   }
-  // O^T += V^T P^T of one tile, for this warpgroup's 256 dimensions.
-  __forceinline__ void multiply_values(const Place& at) {
+  // O^T += V^T P^T of one tile, for this warpgroup's 256 dimensions. `raw` has those of the first
+  // 32 keys.
+  __forceinline__ void multiply_values(const Place& at, Raw& raw) {
     constexpr int K_STEPS = 16, AHEAD = 2;  // k-step k: block k / 4, half k / 2 % 2 of the keys
     const u64 weights = wgmma_f16::advance(p_blocks, at.turn * (TILE_HEADS * TILE_KV * 2));
     u32 a[AHEAD + 1][4];
-    Raw raw;
-    load_values(raw, 0, 0, at.stage);
     rescale(at.turn);
 #pragma unroll
     for (int k = 0; k < AHEAD; ++k)
@@ -519,9 +529,12 @@ struct Values : Role {
       wgmma_f16::hold(o[i]);
   }
   __forceinline__ void take(const Place& at, bool first) {
-    weigh(at, first);
+    wait(shared.scores_full, at.turn);
     wait(shared.full[at.stage], at.round);  // for what the copies brought
-    multiply_values(at);
+    Raw raw;
+    load_values(raw, 0, 0, at.stage);
+    weigh(at, first);
+    multiply_values(at, raw);
   }
 
   // The head's maximum and sum over all keys, once for all value warps.

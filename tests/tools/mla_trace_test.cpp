@@ -37,11 +37,11 @@ TEST_CASE("the trace refuses a template that has changed under it", "[cpu][tools
   auto bundle = bundle_of(variant);
   for (auto& header : bundle.headers)
     if (header.name == "common/sparse_mla_warpgroups.cuh")
-      header.text.erase(header.text.find("    multiply_values(at);"), 5);
+      header.text.erase(header.text.find("    multiply_values(at, raw);"), 5);
   const auto job = traced_job(bundle, variant, "sm_90a", 4096);
   REQUIRE_FALSE(job.has_value());
   CHECK(job.error().code == ErrorCode::not_found);
-  CHECK(job.error().message.find("multiply_values(at)") != std::string::npos);
+  CHECK(job.error().message.find("multiply_values(at, raw)") != std::string::npos);
 }
 
 TEST_CASE("the trace's table shows medians over blocks and means over tiles", "[cpu][tools]") {
