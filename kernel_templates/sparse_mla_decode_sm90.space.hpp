@@ -55,7 +55,19 @@ struct SparseMlaDecodeSm90 {
       if (problem.heads % heads == 0 &&
           problem.rows * problem.heads / heads * 10 >= 9 * device.sm_count)
         base.TILE_HEADS = heads;
-    const int tiles = (problem.keys() + MLA_SM90_TILE_KV - 1) / MLA_SM90_TILE_KV;
+    // Otherwise 32 of 64 in splits, where these are long enough to pay for the exchange.
+    constexpr int kFewestKeys = 256;
+    if (base.TILE_HEADS < 32 && problem.heads % 64 == 0) {
+      for (const int splits : {2, 4}) {
+        const int all = problem.rows * problem.heads / 32 * splits;
+        if (all > device.sm_count || all * 10 < 9 * device.sm_count ||
+            problem.piece_keys(splits) < kFewestKeys)
+          continue;
+        base.TILE_HEADS = 32;
+        base.NSPLIT = splits;
+      }
+    }
+    const int tiles = (problem.piece_keys(base.NSPLIT) + MLA_SM90_TILE_KV - 1) / MLA_SM90_TILE_KV;
     base.STAGES = std::clamp(tiles, 2, 5);
     while (base.STAGES > 2 && smem_bytes(base) > device.smem_per_block_bytes)
       --base.STAGES;
@@ -84,8 +96,6 @@ struct SparseMlaDecodeSm90 {
         .keep_if(
             "splits run at the same time",
             [=](const Params& c) { return c.NSPLIT == 1 || blocks(problem, c) <= device.sm_count; })
-        .keep_if("64 heads leave no registers for an exchange",
-                 [](const Params& c) { return c.TILE_HEADS < 64 || c.NSPLIT == 1; })
         // From here on: legal, but cannot be the fastest.
         .keep_if("the ring is not longer than a piece",
                  [=](const Params& c) { return c == base || c.STAGES <= std::max(tiles(c), 2); })

@@ -74,7 +74,7 @@ struct SparseMlaPrefillSm90 {
   static cu::LaunchShape launch_shape(const Problem& problem, const Params& c,
                                       const cu::DeviceLimits& device) {
     return {.grid = {static_cast<unsigned>(std::min(items(problem, c), device.sm_count))},
-            .block = {static_cast<unsigned>(MLA_PREFILL_THREADS)},
+            .block = {static_cast<unsigned>(MLA_SM90_THREADS)},
             .smem_bytes = static_cast<unsigned>(smem_bytes(c)),
             .programmatic = true};
   }

@@ -157,6 +157,12 @@ __forceinline__ u32 load_relaxed_word(const void* from) {
   asm volatile("ld.relaxed.gpu.global.b32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
   return value;
 }
+// threadIdx.x, read where it is written: what is computed from it takes no register before.
+__forceinline__ int thread_here() {
+  int thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread;
+}
 // Read-only data; volatile so that the load stays where it is written, ahead of its use.
 __forceinline__ u32 load_byte(const void* from) {
   u32 value;

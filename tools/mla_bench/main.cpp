@@ -2,21 +2,29 @@
 // comparison, each checked against the per-head kernel and a double reference first. For
 // developers; what users run is `ingot bench`.
 //   mla_bench compile --cubins DIR [--arch sm_90a] [--jobs N]   no GPU needed
-//   mla_bench run --cubins DIR --out FILE.jsonl [--seconds N] [--only TEXT]
+//   mla_bench run --cubins DIR --out FILE.jsonl [--seconds N] [--only TEXT] [--all]
 //   mla_bench table --out FILE.jsonl
 //   mla_bench prefill --cubins DIR --out FILE.jsonl [--seconds N] [--only TEXT]   chunks of prompts
+//   mla_bench trace --heads 64 --rows 128 --selected 512 [--tile-heads N] [--stages N] [--splits N]
+//                   [--prefill]   clocks of every step inside the blocks of a wgmma family
 //   mla_bench prefill --compile-only --cubins DIR                                 no GPU needed
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <cstring>
+#include <functional>
 #include <set>
 #include <thread>
 
+#include "kernel_templates/family.hpp"
+#include "kernel_templates/sparse_mla_decode_sm90.space.hpp"
+#include "kernel_templates/sparse_mla_prefill_sm90.space.hpp"
+#include "runtime/jit/compile_job.hpp"
 #include "runtime/jit/compile_pool.hpp"
 #include "runtime/jit/compile_worker.hpp"
 #include "tools/mla_bench/prefill.hpp"
 #include "tools/mla_bench/run.hpp"
+#include "tools/mla_bench/trace.hpp"
 
 using namespace ingot;
 using namespace ingot::bench;
@@ -34,6 +42,10 @@ struct Settings {
   int jobs = static_cast<int>(std::thread::hardware_concurrency());
   int seconds = 100;
   bool compile_only = false;
+  MlaCell traced{.heads = 64, .rows = 128, .selected = 512};
+  int tile_heads = 64, stages = 3, splits = 1;
+  bool trace_prefill = false;
+  bool all = false;
 };
 
 /// Compiles what the folder lacks, in processes of their own. False when something failed.
@@ -79,11 +91,67 @@ int prefill(const Settings& settings) {
              : 1;
 }
 
+template <class Family>
+int trace(const Settings& settings, typename Family::Params params,
+          const std::function<cu::LaunchShape(const typename Family::Problem&,
+                                              const typename Family::Params&)>& shape_of) {
+  const auto limits = value_or_throw(cu::limits_of_arch(settings.arch));
+  compile(settings, fixed_variants(limits));
+  const auto problem = problem_of(settings.traced, mla_layouts()[0]);
+  problem.apply_to(params);
+  const jit::Variant variant{std::string(Family::kStem), jit::param_values(params)};
+  const MlaCandidate candidate{.variant = variant, .shape = shape_of(problem, params)};
+  auto directories = settings.nvrtc;
+  for (const auto& directory : library_directories())
+    directories.push_back(directory);
+  auto pool = jit::CompilePool::with_nvrtc(value_or_throw(jit::find_nvrtc(directories)), 1);
+  const jit::SourceTree tree(kernels::embedded_templates());
+  const auto job =
+      value_or_throw(traced_job(value_or_throw(tree.bundle(jit::template_name(variant.family))),
+                                variant, settings.arch, Family::smem_bytes(params)));
+  const auto kernel = value_or_throw(pool.compile(job));
+  fmt::print("{}: {} bytes of spills, of the stamps too\n", jit::describe(variant),
+             kernel.resources.spill_store_bytes);
+  if (settings.compile_only) return 0;
+  const CubinFolder folder(settings.cubins, settings.arch);
+  MlaBench bench(value_or_throw(cu::DriverApi::open(library_directories())), folder);
+  bench.enter(settings.traced);
+  const int blocks =
+      static_cast<int>(candidate.shape.grid.x * candidate.shape.grid.y * candidate.shape.grid.z);
+  const int tiles = (problem.piece_keys(settings.splits) + 63) / 64 *
+                    std::max(settings.traced.rows * settings.traced.heads * settings.splits /
+                                 (settings.tile_heads * blocks),
+                             1);
+  fmt::print("{}", trace_table(bench.trace(candidate, kernel.cubin), tiles));
+  return 0;
+}
+
+int trace_family(const Settings& settings) {
+  using kernels::SparseMlaDecodeSm90, kernels::SparseMlaPrefillSm90;
+  const auto limits = value_or_throw(cu::limits_of_arch(settings.arch));
+  if (settings.trace_prefill) {
+    SparseMlaPrefillSm90::Params params;
+    params.TILE_HEADS = settings.tile_heads;
+    params.STAGES = settings.stages;
+    return trace<SparseMlaPrefillSm90>(settings, params, [&](const auto& problem, const auto& c) {
+      return SparseMlaPrefillSm90::launch_shape(problem, c, limits);
+    });
+  }
+  SparseMlaDecodeSm90::Params params;
+  params.TILE_HEADS = settings.tile_heads;
+  params.STAGES = settings.stages;
+  params.NSPLIT = settings.splits;
+  return trace<SparseMlaDecodeSm90>(settings, params, [](const auto& problem, const auto& c) {
+    return SparseMlaDecodeSm90::launch_shape(problem, c);
+  });
+}
+
 int measure_all(const Settings& settings) {
   const MlaRun::Settings run{
       .out = settings.out,
       .arch = settings.arch,
       .only = settings.only,
+      .all = settings.all,
       .seconds = settings.seconds,
       .child = {.command = {"/proc/self/exe", kMeasureCommand, settings.cubins.string(),
                             settings.arch},
@@ -111,12 +179,24 @@ int main(int argc, char** argv) try {
   auto* table_command = app.add_subcommand("table", "print the table of a results file");
   auto* prefill_command = app.add_subcommand("prefill", "check and time chunks of prompts");
   prefill_command->add_flag("--compile-only", settings.compile_only, "needs no GPU");
-  for (auto* command : {compile_command, run_command, prefill_command}) {
+  auto* trace_command = app.add_subcommand("trace", "clocks of each step inside a wgmma kernel");
+  trace_command->add_option("--heads", settings.traced.heads, "of the rank");
+  trace_command->add_option("--rows", settings.traced.rows, "of a launch")
+      ->check(CLI::Range(1, 1024));
+  trace_command->add_option("--selected", settings.traced.selected, "keys beside the window")
+      ->check(CLI::Range(0, 1024));
+  trace_command->add_option("--tile-heads", settings.tile_heads, "heads of a block");
+  trace_command->add_option("--stages", settings.stages, "tiles in the ring");
+  trace_command->add_option("--splits", settings.splits, "blocks of a row");
+  trace_command->add_flag("--prefill", settings.trace_prefill, "the prefill family");
+  trace_command->add_flag("--compile-only", settings.compile_only, "needs no GPU");
+  for (auto* command : {compile_command, run_command, prefill_command, trace_command}) {
     command->add_option("--cubins", settings.cubins, "folder of compiled candidates");
     command->add_option("--arch", settings.arch, "architecture");
     command->add_option("--jobs", settings.jobs, "compilations side by side");
     command->add_option("--nvrtc", settings.nvrtc, "folders of NVRTC");
   }
+  run_command->add_flag("--all", settings.all, "screen every candidate of a cell, not a sample");
   for (auto* command : {run_command, table_command, prefill_command})
     command->add_option("--out", settings.out, "results, JSON lines");
   for (auto* command : {run_command, prefill_command}) {
@@ -127,6 +207,7 @@ int main(int argc, char** argv) try {
   if (compile_command->parsed()) return compile_all(settings);
   if (run_command->parsed()) return measure_all(settings);
   if (prefill_command->parsed()) return prefill(settings);
+  if (trace_command->parsed()) return trace_family(settings);
   print_mla_table(MlaResults(settings.out), mla_cells());
   return 0;
 } catch (const EngineError& error) {

@@ -11,6 +11,7 @@
 #include "kernel_templates/memory_read.space.hpp"
 #include "kernel_templates/sparse_mla_decode_simt.space.hpp"
 #include "tools/mla_bench/pool.hpp"
+#include "tools/mla_bench/trace.hpp"
 
 namespace ingot::bench {
 namespace {
@@ -341,6 +342,25 @@ MlaOutcome MlaBench::run(const MlaCandidate& candidate, bool thoroughly) {
   if (thoroughly) outcome.early = timed(true);
   if (output(0) != bits_) outcome.error = "results in the graph differ";
   return outcome;
+}
+
+std::vector<std::uint32_t> MlaBench::trace(const MlaCandidate& candidate,
+                                           std::span<const std::byte> cubin) {
+  (void)pools(candidate.layout);
+  exchange_values_.fill_bytes(stream_, 0xff);
+  exchange_sums_.fill_bytes(stream_, 0xff);
+  const jit::Kernel kernel = jit::Kernel::load(context_, cubin, candidate.variant.family);
+  kernel.prefer_shared_memory(context_);
+  MlaCandidate traced = candidate;
+  traced.shape.smem_bytes += kTraceBytes;
+  const int sets = std::min(kRows / cell_.rows, 4);  // cold: none is launched twice
+  for (int set = 0; set < sets; ++set)
+    launch(kernel, traced, false, set * cell_.rows);
+  const auto& grid = candidate.shape.grid;
+  std::vector<std::uint32_t> words(std::size_t{kTraceWords} * grid.x * grid.y * grid.z);
+  exchange_values_.copy_to_host(stream_, std::as_writable_bytes(std::span(words)), kTraceAt);
+  stream_.synchronize();
+  return words;
 }
 
 double MlaBench::simt_us() {

@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,8 @@ class MlaBench {
   /// Checks the candidate, then times it. With `thoroughly`: repeats the check to the bit, looks
   /// that the exchange buffers are clean, times longer, and with dependent launch too.
   MlaOutcome run(const MlaCandidate& candidate, bool thoroughly);
+  /// Launches a traced candidate on several sets of rows and returns the stamps of the last one.
+  std::vector<std::uint32_t> trace(const MlaCandidate& candidate, std::span<const std::byte> cubin);
   /// Microseconds of the per-head kernel on the cell.
   double simt_us();
   std::vector<double> empty_node_us();

@@ -165,7 +165,7 @@ void MlaRun::measure(const Item& item, bool thoroughly) {
   rows_.push_back(std::move(row));
 }
 
-/// The default, winners of earlier cells with as many heads, then a sample of the rest.
+/// The default, winners of earlier cells with as many heads, then a sample of the rest, or all.
 std::vector<std::size_t> MlaRun::screened(std::size_t cell) const {
   const auto& all = candidates_of(cell, 0);
   std::vector<std::pair<std::uint64_t, std::size_t>> order;
@@ -177,7 +177,8 @@ std::vector<std::size_t> MlaRun::screened(std::size_t cell) const {
   }
   std::sort(order.begin(), order.end());
   std::vector<std::size_t> chosen;
-  for (std::size_t i = 0; i < order.size() && i < most_screened(cell); ++i)
+  const std::size_t most = settings_.all ? order.size() : most_screened(cell);
+  for (std::size_t i = 0; i < order.size() && i < most; ++i)
     chosen.push_back(order[i].second);
   return chosen;
 }

@@ -22,6 +22,7 @@ class MlaRun {
     std::filesystem::path out = "mla_bench.jsonl";
     std::string arch = "sm_90a";
     std::string only;  ///< cells whose name holds this
+    bool all = false;  ///< screen every candidate, not a sample
     int seconds = 100;
     ChildProcess::Options child;
     /// Compiles what is missing of these; called with all variants of a stage before it begins.

@@ -13,6 +13,10 @@ inline u32 shared_address(const void* pointer) {
   return test::emulator::shared_address(pointer);
 }
 
+inline int thread_here() {
+  return static_cast<int>(threadIdx.x);
+}
+
 struct MatrixLoad {
   int count;
   bool transposed;

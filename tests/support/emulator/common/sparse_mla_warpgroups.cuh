@@ -1,0 +1,1 @@
+../../../../kernel_templates/common/sparse_mla_warpgroups.cuh
