@@ -1,16 +1,19 @@
 #include "tests/support/host_card.hpp"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <stdexcept>
+#include <string>
 
 namespace ingot::test {
 namespace {
@@ -212,11 +215,28 @@ void fill_stream_functions(DriverApi& api) {
   };
 }
 
-/// Kernels are shared objects; an image is the path of one.
+/// The bytes of an ELF file: its section headers lie last.
+std::size_t elf_bytes(const std::byte* image) {
+  std::uint64_t sections = 0;
+  std::uint16_t entry_bytes = 0, entries = 0;
+  std::memcpy(&sections, image + 0x28, sizeof(sections));
+  std::memcpy(&entry_bytes, image + 0x3a, sizeof(entry_bytes));
+  std::memcpy(&entries, image + 0x3c, sizeof(entries));
+  return sections + std::size_t{entry_bytes} * entries;
+}
+
+/// Kernels are shared objects of the host; an image is the file of one.
 void fill_kernel_functions(DriverApi& api) {
   api.cuModuleLoadData = [](CUmodule* module, const void* image) {
-    void* object = dlopen(static_cast<const char*>(image), RTLD_NOW | RTLD_LOCAL);
-    if (object == nullptr) throw std::runtime_error(dlerror());
+    std::string path = (std::filesystem::temp_directory_path() / "kernel-XXXXXX").string();
+    const int file = mkstemp(path.data());
+    const auto* bytes = static_cast<const std::byte*>(image);
+    const std::size_t size = elf_bytes(bytes);
+    const bool written = file >= 0 && write(file, bytes, size) == static_cast<ssize_t>(size);
+    if (file >= 0) close(file);
+    void* object = written ? dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
+    std::filesystem::remove(path);
+    if (object == nullptr) throw std::runtime_error(written ? dlerror() : "writing " + path);
     *module = reinterpret_cast<CUmodule>(object);
     ++g_card->live;
     return CUDA_SUCCESS;
@@ -227,8 +247,8 @@ void fill_kernel_functions(DriverApi& api) {
     return CUDA_SUCCESS;
   };
   api.cuModuleGetFunction = [](CUfunction* function, CUmodule module, const char*) {
-    *function = reinterpret_cast<CUfunction>(
-        dlsym(reinterpret_cast<void*>(module), "run_on_emulator"));
+    *function =
+        reinterpret_cast<CUfunction>(dlsym(reinterpret_cast<void*>(module), "run_on_emulator"));
     if (*function == nullptr) throw std::runtime_error(dlerror());
     return CUDA_SUCCESS;
   };

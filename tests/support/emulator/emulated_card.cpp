@@ -32,7 +32,8 @@ Result<jit::CompiledKernel> EmulatorCompiler::compile(const jit::CompileJob& job
   const std::string stem = job.name.substr(0, job.name.rfind('.'));
   const auto params_end = job.source.find("#line 1 ");
   const std::string params = job.source.substr(0, params_end);
-  const std::string id = fmt::format("{}_{:016x}", stem, XXH3_64bits(job.source.data(), job.source.size()));
+  const std::string id =
+      fmt::format("{}_{:016x}", stem, XXH3_64bits(job.source.data(), job.source.size()));
   const auto source = folder_ / (id + ".cpp"), object = folder_ / (id + ".so");
   // Types and constants have names of their own in each object.
   std::ofstream(source) << fmt::format(
@@ -51,7 +52,7 @@ Result<jit::CompiledKernel> EmulatorCompiler::compile(const jit::CompileJob& job
       id, params, stem);
   const std::string root = source_root_.string();
   const std::string command = fmt::format(
-      "g++ -std=c++20 -O2 -w -fPIC -shared -fvisibility=hidden -fno-gnu-unique "
+      "c++ -std=c++20 -O1 -w -fPIC -shared -fvisibility=hidden -fno-gnu-unique "
       "-I {0}/tests/support/emulator -I {0} {1} -o {2} > {2}.log 2>&1",
       root, source.string(), object.string());
   if (std::system(command.c_str()) != 0) {
@@ -59,10 +60,11 @@ Result<jit::CompiledKernel> EmulatorCompiler::compile(const jit::CompileJob& job
     std::string text((std::istreambuf_iterator<char>(log)), {});
     return fail(ErrorCode::compile_failed, "compiling for the emulator: " + text);
   }
-  const std::string path = object.string();
+  std::ifstream file(object, std::ios::binary);
+  const std::string bytes((std::istreambuf_iterator<char>(file)), {});
   jit::CompiledKernel kernel;
-  kernel.cubin.resize(path.size() + 1);
-  std::memcpy(kernel.cubin.data(), path.c_str(), path.size() + 1);
+  kernel.cubin.resize(bytes.size());
+  std::memcpy(kernel.cubin.data(), bytes.data(), bytes.size());
   return kernel;
 }
 

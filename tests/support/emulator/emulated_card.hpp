@@ -9,7 +9,7 @@
 namespace ingot::test {
 
 /// "Compiles" a kernel for the emulator: its template, with the variant's parameters, by the
-/// compiler of C++ into a shared object; the cubin is that file's path. The program must export its
+/// compiler of C++ into a shared object, which is the cubin. The program must export its
 /// symbols, and the source tree must be there.
 class EmulatorCompiler : public jit::Compiler {
  public:
