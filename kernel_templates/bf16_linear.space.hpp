@@ -62,8 +62,10 @@ struct Bf16Linear {
   static Space<Params> space(const Problem& problem, const cu::DeviceLimits& device) {
     Params base;
     base.COLS = problem.cols;
-    return linear_space(
-        base, problem.work(), [=](const Params& c) { return smem_bytes(problem, c); }, device);
+    const auto bytes = [=](const Params& c) { return smem_bytes(problem, c); };
+    base =
+        untuned_linear(base, problem.work(), {8, 16, 32, 64}, {1, 2, 4, 6, 8, 16}, bytes, device);
+    return linear_space(base, problem.work(), bytes, device);
   }
 
   static cu::LaunchShape launch_shape(const Problem& problem, const Params& c,

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "kernel_templates/fp8_linear.args.h"
+#include "kernel_templates/linear_grid.hpp"
 #include "runtime/cuda/launch.hpp"
 
 namespace ingot::kernels {
@@ -19,6 +20,7 @@ struct Fp8LinearProblem {
 
   bool operator==(const Fp8LinearProblem&) const = default;
 
+  LinearWork work() const { return {.strips = strips(), .k_tiles = k_tiles(), .tokens = tokens}; }
   int strips() const { return (rows[0] + rows[1] + rows[2]) / FP8_TILE; }
   int k_tiles() const { return cols / FP8_TILE; }
   int token_tiles(int tile_tokens) const { return (tokens + tile_tokens - 1) / tile_tokens; }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "runtime/cuda/device_limits.hpp"
 #include "runtime/cuda/launch.hpp"
@@ -33,6 +34,38 @@ struct LinearWork {
     return (strips + blocks - 1) / blocks * split_k_tiles(split_k);
   }
 };
+
+/// What a linear runs with where nobody has tuned it: the smallest tile that holds the tokens, and
+/// as many splits of K as the card runs at once with a strip each and that leave each four K tiles,
+/// so that every multiprocessor has weights to read. The ring and then the tile shrink where they
+/// do not fit.
+/// @param tiles, splits  ascending; of the space's axes
+/// @param smem_bytes     of a candidate
+template <class Params, class SmemBytes>
+Params untuned_linear(Params base, const LinearWork& work, std::initializer_list<int> tiles,
+                      std::initializer_list<int> splits, SmemBytes smem_bytes,
+                      const cu::DeviceLimits& device) {
+  constexpr int kLeastTiles = 4, kMostSplitTokens = 512;
+  for (const int tile : tiles) {
+    base.TOKENS = tile;
+    if (tile >= work.tokens) break;
+  }
+  const auto fits = [&] { return smem_bytes(base) <= device.smem_per_block_bytes; };
+  while (!fits() && base.STAGES > 2)
+    --base.STAGES;
+  while (!fits() && base.TOKENS > 8)
+    base.TOKENS /= 2;
+  for (const int split : splits) {
+    const cu::Dim3 grid = work.grid(base.TOKENS, split, device.sm_count);
+    if (split == 1 ||
+        (static_cast<int>(grid.x * grid.y * grid.z) <= device.sm_count &&
+         static_cast<int>(grid.z) == work.strips && work.k_tiles >= kLeastTiles * split &&
+         split * base.TOKENS <= kMostSplitTokens)) {
+      base.SPLIT_K = split;
+    }
+  }
+  return base;
+}
 
 /// The axes and rules that linears with TOKENS, STAGES and SPLIT_K (and perhaps X_RESIDENT) share.
 /// @param smem_bytes  of a candidate

@@ -133,6 +133,11 @@ Result<void> require_whole_blocks(const ModelConfig& config, int tp) {
 
 Result<std::vector<KernelUse>> kernel_uses(const ModelConfig& config, const PlanScope& scope,
                                            const cu::DeviceLimits& device) {
+  if (device.arch < 80) {
+    return fail(
+        ErrorCode::unsupported,
+        fmt::format("no kernel family runs on sm_{}: sm_80 or later is needed", device.arch));
+  }
   const std::vector<int> valid = valid_tp_sizes(config);
   if (std::find(valid.begin(), valid.end(), scope.tp_size) == valid.end()) {
     return fail(ErrorCode::invalid_argument,

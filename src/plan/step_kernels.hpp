@@ -75,7 +75,10 @@ StepKernels StepKernels::want(Collector& collector, const ModelConfig& config,
     keep(to, collector.template want<Family>(problem));
   };
   const auto linear = [&](Slot& to, const kernels::Fp8LinearProblem& problem) {
-    keep(to, collector.template want<kernels::Fp8Linear, kernels::Fp8LinearSm90>(problem));
+    using kernels::Fp8Linear, kernels::Fp8LinearSm90;
+    keep(to, Fp8LinearSm90::runs_on(collector.limits())
+                 ? collector.template want<Fp8LinearSm90, Fp8Linear>(problem)
+                 : collector.template want<Fp8Linear>(problem));
   };
   add.template operator()<kernels::AttentionSlots>(k.slots, p.slots);
   add.template operator()<kernels::Embedding>(k.embedding, p.embedding);

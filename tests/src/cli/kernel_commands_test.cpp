@@ -95,14 +95,14 @@ TEST_CASE("a compiler that crashes on one variant is told by the exit status, th
   const TempDir folder;
   const bool crash = GENERATE(true, false);
   const auto templates =
-      templates_with(folder, crash ? "// fake: crash when constexpr int HIDDEN = 512;"
-                                   : "// fake: refuse when constexpr int HIDDEN = 512;");
+      templates_with(folder, crash ? "// fake: crash when constexpr int HIDDEN = 1024;"
+                                   : "// fake: refuse when constexpr int HIDDEN = 1024;");
   const auto arguments =
       prewarm({"--arch", "sm_90a", "--json", "--template-dir", templates.string()});
   const auto first = run(arguments, home.path());
   CAPTURE(first.err, first.out);
   CHECK(first.status == 1);
-  CHECK_THAT(first.err, Catch::Contains("HIDDEN=512") &&
+  CHECK_THAT(first.err, Catch::Contains("HIDDEN=1024") &&
                             Catch::Contains(crash ? "crashed: signal 11" : "error: refused"));
   CHECK(std::count(first.err.begin(), first.err.end(), '\n') == 1);
   const auto lines = json_lines(first.out);
@@ -172,10 +172,10 @@ TEST_CASE("the cache is listed, verified, explained, carried and collected", "[c
   CHECK(all > lines.size());
 
   CHECK_THAT(
-      run({"cache", "explain", "rms_norm", "HIDDEN=512", "--arch", "sm_90a"}, home.path()).out,
+      run({"cache", "explain", "rms_norm", "HIDDEN=1024", "--arch", "sm_90a"}, home.path()).out,
       Catch::Contains("hit: "));
   const auto miss = run(
-      {"cache", "explain", "rms_norm", "HIDDEN=512", "VECTOR=8", "--arch", "sm_90a"}, home.path());
+      {"cache", "explain", "rms_norm", "HIDDEN=1024", "VECTOR=8", "--arch", "sm_90a"}, home.path());
   CHECK(miss.status == 0);
   CHECK_THAT(miss.out, Catch::Contains("param VECTOR: wanted 8, the entry has 4"));
   CHECK(run({"cache", "explain", "rms_norm", "WIDTH=5", "--arch", "sm_90a"}, home.path()).status ==

@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "kernel_templates/moe_weight_tiles.hpp"
 #include "tests/support/temp_dir.hpp"
 
 using namespace ingot;
@@ -46,7 +47,13 @@ TEST_CASE("a rank's weights take the bytes of its tensors, aligned", "[cpu][exec
   }
   CHECK(end <= placement.bytes);
   const std::uint64_t frequencies = 2 * 4 * static_cast<std::uint64_t>(config.rope_dim / 2);
-  CHECK(used == stored_bytes(config, rank, tp_size) + frequencies);
+  // Experts narrower than their kernels are filled up by zeros.
+  const int inter = config.moe_intermediate_size / tp_size;
+  const auto filled =
+      static_cast<std::uint64_t>(config.num_experts) *
+      static_cast<std::uint64_t>(config.num_layers + config.num_mtp_layers) *
+      (kernels::moe_tile_bytes(3 * (kernels::moe_width(inter) - inter), config.hidden_size));
+  CHECK(used == stored_bytes(config, rank, tp_size) + frequencies + filled);
 }
 
 TEST_CASE("views are addresses from the base on", "[cpu][executor]") {

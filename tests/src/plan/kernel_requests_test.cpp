@@ -242,7 +242,7 @@ TEST_CASE("families that may serve one use compete in one tuning, each use once"
     for (const auto& [rule, count] : use.tuning.rejections)
       CHECK(rule.find(": ") != std::string::npos);
     shared +=
-        use.tuning.families() == std::vector<std::string>{"fp8_linear", "fp8_linear_sm90"} ? 1 : 0;
+        use.tuning.families() == std::vector<std::string>{"fp8_linear_sm90", "fp8_linear"} ? 1 : 0;
   }
   CHECK(shared > 0);
   // A bucket is a problem of its own, also where its candidates are another's.
@@ -261,7 +261,7 @@ TEST_CASE("the indexer is whole on every rank, and tuned for each bucket", "[cpu
     const auto at = titles.lower_bound(start);
     return at != titles.end() && at->starts_with(start);
   };
-  CHECK(has("fp8_linear+fp8_linear_sm90 rows0=4096 rows1=8192 rows2=0 cols=1024"));
+  CHECK(has("fp8_linear_sm90+fp8_linear rows0=4096 rows1=8192 rows2=0 cols=1024"));
   CHECK(has("indexer_queries rows=1 heads=64"));
   for (const std::string entries : {"2048", "262144"}) {
     CHECK(has("indexer_scores+indexer_scores_sm90 rows=1 rows_together=1 heads=64 entries=" +
