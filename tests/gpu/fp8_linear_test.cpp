@@ -237,6 +237,7 @@ TEST_CASE("act_quant writes what the reference writes, to the bit", "[gpu][famil
       const auto x = test::to_device(context, stream, input.x);
       const auto tiles = input.tiles();
       const auto tile_scales = input.tile_scales();
+      const int scale_stride = kernels::act_quant_scale_stride(problem.cols);
       const auto all = kernels::ActQuant::space(problem, limits).candidates();
       std::vector<jit::Variant> erased;
       for (const auto& params : all)
@@ -247,7 +248,10 @@ TEST_CASE("act_quant writes what the reference writes, to the bit", "[gpu][famil
         const jit::Variant& variant = erased[v];
         CAPTURE(jit::describe(variant), tokens);
         const auto codes = cu::DeviceBuffer::allocate(context, tiles.size() + kGuard);
-        const auto scales = cu::DeviceBuffer::allocate(context, tile_scales.size() * 4 + kGuard);
+        const auto scales = cu::DeviceBuffer::allocate(
+            context,
+            std::max(tile_scales.size(), static_cast<std::size_t>(tokens * scale_stride)) * 4 +
+                kGuard);
         codes.fill_bytes(stream, 0xee);
         scales.fill_bytes(stream, 0xee);
         const kernels::ActQuantArgs args{.x = x.as<kernels::bf16>(),
@@ -270,7 +274,8 @@ TEST_CASE("act_quant writes what the reference writes, to the bit", "[gpu][famil
             bool has_nan = false;
             for (std::size_t i = 0; i < 128; ++i)
               has_nan = has_nan || (wanted[i] & 0x7f) == 0x7f;
-            const float scale = got_scales[tiled ? line : group];
+            const auto row_scale = static_cast<std::size_t>(token * scale_stride + k);
+            const float scale = got_scales[tiled ? line : row_scale];
             CAPTURE(token, k);
             const std::uint8_t* const codes_of_group = &got[(tiled ? line : group) * 128];
             if (has_nan) {  // the scale says it all; codes only keep the NaN

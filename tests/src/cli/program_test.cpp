@@ -66,7 +66,8 @@ TEST_CASE("ingot doctor --settings shows which of two sources won", "[cpu][cli]"
                     (folder / "s.toml").string() + ":2") != std::string::npos);
   const auto as_json = run_ingot(
       {"doctor", "--settings", "--json", "--config", folder / "s.toml", "--top-p", "0.9"});
-  for (const json& setting : json::parse(as_json.out)["settings"]) {
+  const json parsed = json::parse(as_json.out);
+  for (const json& setting : parsed["settings"]) {
     if (setting["key"] != "sampling.top_p") continue;
     CHECK(setting["from"] == "--top-p");
     CHECK(setting["over"][0]["value"] == "0.5");
