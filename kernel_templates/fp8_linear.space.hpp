@@ -105,7 +105,7 @@ struct Fp8Linear {
                           static_cast<int>(grid(problem, c, device).z) < problem.strips();
                  })
         .keep_if("wgmma is left the many tokens on Hopper",
-                 [=](const Params& c) { return device.arch != 90 || c.TOKENS <= 16; })
+                 [=](const Params& c) { return c == base || device.arch != 90 || c.TOKENS <= 16; })
         .keep_if("most of the card has work", [=](const Params& c) {
           return c == base || 5 * block_count(grid(problem, c, device)) > device.sm_count;
         });

@@ -2,7 +2,8 @@
 // rounding. Source: model specification section 3.2.
 // Launch contract (host twin: RmsNorm::launch_shape in rms_norm.space.hpp)
 //   grid (ceil(rows / ROWS_PER_BLOCK))   block (THREADS_PER_ROW, ROWS_PER_BLOCK)   cluster none
-//   arch sm_80 and later   smem rms_norm_smem_bytes(...), dynamic   programmatic dependent launch: yes
+//   arch sm_80 and later   smem rms_norm_smem_bytes(...), dynamic   programmatic dependent launch:
+//   yes
 // A row with NaN or an infinity becomes NaN in all its elements that the weight does not make
 // something else; other rows are not touched by it. Rows past the last one are neither read nor
 // written.

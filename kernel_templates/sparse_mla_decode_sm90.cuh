@@ -141,8 +141,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             Weights::factor(shared.totals[values.thread], shared.sinks[values.thread]);
       sparse_mla::Values::sync();
       values.write<INVERSE_ROPE>(
-          args.out + (static_cast<i64>(row) * args.heads + first_head) * MLA_DIMS,
-          shared.pieces[0], shared.rotations);
+          args.out + (static_cast<i64>(row) * args.heads + first_head) * MLA_DIMS, shared.pieces[0],
+          shared.rotations);
     } else {
       exchange_and_write(values, shared, args, row, first_head, split);
     }

@@ -96,8 +96,7 @@ __forceinline__ void run_scores(SharedStorage& shared, const SparseMlaDecodeArgs
       scores.make(at, first_of_all, [&] {
         if (tile > 0) return;
         if (scores.thread < TILE_HEADS) shared.sinks[parity][scores.thread] = sink;
-        if (INVERSE_ROPE && scores.warp == 3)
-          rotation.store(shared.rotations[parity], scores.lane);
+        if (INVERSE_ROPE && scores.warp == 3) rotation.store(shared.rotations[parity], scores.lane);
         if (scores.thread == 0) {
           shared.tiles[parity] = tiles;
           shared.items[parity] = items.item;
@@ -144,7 +143,8 @@ __forceinline__ void run_producer(SharedStorage& shared, const SparseMlaDecodeAr
   const sparse_mla::KeyRing ring = sparse_mla::ring_of(shared, producer, lane);
   Items items(args);
   if (!items.exists(items.item)) return;
-  const int place = producer + lane * sparse_mla::PRODUCER_WARPS;  // of this lane's key in every tile
+  const int place =
+      producer + lane * sparse_mla::PRODUCER_WARPS;  // of this lane's key in every tile
   sparse_mla::Keys keys(args, items.row());
   keys.set_counts(items.next_window, items.next_selected);
   int index = keys.index(place, place < sparse_mla::TILE_KV ? keys.count : 0);
@@ -160,7 +160,8 @@ __forceinline__ void run_producer(SharedStorage& shared, const SparseMlaDecodeAr
       const bool in_window = tile * sparse_mla::TILE_KV + place < keys.window_count;
       int next = -1;
       if (tile + 1 < tiles) {
-        next = keys.index((tile + 1) * sparse_mla::TILE_KV + place, place < sparse_mla::TILE_KV ? keys.count : 0);
+        next = keys.index((tile + 1) * sparse_mla::TILE_KV + place,
+                          place < sparse_mla::TILE_KV ? keys.count : 0);
       } else if (another) {
         keys = sparse_mla::Keys(args, items.next() / items.head_tiles);
         keys.set_counts(items.next_window, items.next_selected);

@@ -47,9 +47,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   u32 h[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i)
-    h[i] =
-        pack_bf16(swiglu(low_to_float(gate.pairs[i]), low_to_float(up.pairs[i]), args.limit),
-                  swiglu(high_to_float(gate.pairs[i]), high_to_float(up.pairs[i]), args.limit));
+    h[i] = pack_bf16(swiglu(low_to_float(gate.pairs[i]), low_to_float(up.pairs[i]), args.limit),
+                     swiglu(high_to_float(gate.pairs[i]), high_to_float(up.pairs[i]), args.limit));
   const fp8::Quantized group = fp8::quantize_group(make_uint4(h[0], h[1], h[2], h[3]));
   if (wanted >= count) return;
   const i64 line = static_cast<i64>(k) * args.rows + token;

@@ -78,8 +78,9 @@ CLI::App* add_chat(CLI::App& app, Parsed& parsed) {
   chat->add_option("--conversation", parsed.chat.conversation,
                    "begin with the messages of this file (OpenAI chat format)")
       ->type_name("FILE.json");
-  chat->add_option("--session", parsed.chat.session,
-                   "go on with this saved session, or begin one of this name; it is saved at the end")
+  chat->add_option(
+          "--session", parsed.chat.session,
+          "go on with this saved session, or begin one of this name; it is saved at the end")
       ->type_name("NAME");
   chat->add_option("--tool", parsed.chat.tools,
                    "functions that the model may call (OpenAI chat format); you give the results")

@@ -10,8 +10,8 @@
 #include "src/checkpoint/problems.hpp"
 #include "src/checkpoint/strict_json.hpp"
 #include "src/cli/read_text_file.hpp"
-#include "src/text/terminal_text.hpp"
 #include "src/schedule/teacher_forcing.hpp"
+#include "src/text/terminal_text.hpp"
 
 namespace ingot {
 namespace {

@@ -12,7 +12,8 @@ namespace ingot::test {
 /// program.
 class HostCard {
  public:
-  /// Runs a kernel: what the shared object of its module calls "run_on_emulator", with its arguments.
+  /// Runs a kernel: what the shared object of its module calls "run_on_emulator", with its
+  /// arguments.
   using Run = void (*)(const cu::CUlaunchConfig& config, void* kernel, const void* arguments);
 
   /// @param run  null: the card launches nothing

@@ -88,7 +88,8 @@ std::vector<Edit> edits_of(const std::string& family) {
       {common, Where::before, "    sync();  // P is there\n", "TRACE(at.index, 8 + group * 6)\n"},
       {common, Where::after, "    sync();  // P is there\n", "TRACE(at.index, 9 + group * 6)\n"},
       {common, Where::after, "    rescale(at.turn);\n", "TRACE(at.index, 10 + group * 6)\n"},
-      {common, Where::after, "    multiply_values(at, raw);\n", "TRACE(at.index, 11 + group * 6)\n"}};
+      {common, Where::after, "    multiply_values(at, raw);\n",
+       "TRACE(at.index, 11 + group * 6)\n"}};
   if (prefill) {
     edits.push_back(
         {"", Where::before, "      if (!first_round) barrier::wait(", "TRACE(at.index, 18)\n"});

@@ -117,8 +117,7 @@ TEST_CASE("folded thinking is one line, and unfolds to all of it", "[cpu][chat]"
   shown.view.set_fold(true);
   shown.view.show(content("yes"));
   shown.view.end();
-  CHECK(shown.on_screen() ==
-        "one\ntwo three\n(thought for 13 characters; Ctrl-T shows it)\nyes\n");
+  CHECK(shown.on_screen() == "one\ntwo three\n(thought for 13 characters; Ctrl-T shows it)\nyes\n");
   CHECK(shown.view.thought() == "one\ntwo three");
 }
 

@@ -1,6 +1,7 @@
 // `ingot chat` over an engine that answers by a script: what it shows and what it does with it.
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <regex>
 
 #include "tests/src/cli/chat_on_terminal.hpp"
@@ -10,9 +11,9 @@ using namespace ingot::test;
 
 namespace {
 
+/// Built beside the program.
 std::string scripted_program() {
-  const char* path = std::getenv("INGOT_TEST_SCRIPTED_CHAT");
-  return path != nullptr ? path : "build/tests/scripted_chat";
+  return std::filesystem::path(ingot_program()).parent_path() / "tests/src/cli/scripted_chat";
 }
 
 constexpr std::string_view kCall =
