@@ -110,4 +110,10 @@ std::vector<std::filesystem::path> usual_library_directories() {
   });
 }
 
+std::vector<std::filesystem::path> library_search_path(std::vector<std::filesystem::path> own) {
+  for (auto& usual : usual_library_directories())
+    own.push_back(std::move(usual));
+  return own;
+}
+
 }  // namespace ingot

@@ -50,6 +50,9 @@ std::filesystem::path find_library_file(const LibrarySearch& search);
 /// Only those that exist, in a fixed order.
 std::vector<std::filesystem::path> usual_library_directories();
 
+/// `own`, then the usual ones: where to look, in order.
+std::vector<std::filesystem::path> library_search_path(std::vector<std::filesystem::path> own);
+
 /// The same for NVIDIA's Python wheels under one installation prefix (a virtual environment).
 std::vector<std::filesystem::path> wheel_library_directories(const std::filesystem::path& prefix);
 

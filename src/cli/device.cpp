@@ -14,10 +14,7 @@ namespace {
 
 /// The first GPU, where it can run the model.
 Result<cu::DeviceInfo> usable_gpu(const Environment& environment) {
-  std::vector<std::filesystem::path> directories = environment.library_dirs;
-  for (auto& usual : usual_library_directories())
-    directories.push_back(std::move(usual));
-  const auto driver = cu::DriverApi::open(directories);
+  const auto driver = cu::DriverApi::open(library_search_path(environment.library_dirs));
   if (!driver) return Unexpected(driver.error());
   try {
     auto devices = cu::list_devices(**driver);

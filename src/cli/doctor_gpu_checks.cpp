@@ -70,9 +70,7 @@ void examine_driver(const std::vector<std::filesystem::path>& directories,
 }  // namespace
 
 std::vector<Finding> examine_gpus(const Environment& environment) {
-  std::vector<std::filesystem::path> directories = environment.library_dirs;
-  for (auto& found : usual_library_directories())
-    directories.push_back(std::move(found));
+  const auto directories = library_search_path(environment.library_dirs);
 
   std::vector<Finding> findings;
   examine_driver(directories, findings);

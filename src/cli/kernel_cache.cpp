@@ -27,10 +27,7 @@ std::unique_ptr<TuningStore> open_tuning_store(const KernelCacheOptions& options
 }
 
 Result<jit::NvrtcFiles> find_nvrtc(const KernelCacheOptions& options) {
-  std::vector<std::filesystem::path> directories = options.library_dirs;
-  for (auto& usual : usual_library_directories())
-    directories.push_back(std::move(usual));
-  return jit::find_nvrtc(directories);
+  return jit::find_nvrtc(library_search_path(options.library_dirs));
 }
 
 Result<std::unique_ptr<jit::KernelStore>> open_kernel_store(const KernelCacheOptions& options,

@@ -19,22 +19,25 @@ void add(std::vector<Card>& cards, Card card) {
 
 }  // namespace
 
+Result<Card> card_of(const cu::DriverApi& driver, const cu::DeviceInfo& device) {
+  const auto arch = jit::arch_of(device.compute_major, device.compute_minor);
+  if (!arch) return tl::unexpected(arch.error());
+  return Card{
+      .limits = cu::limits_of(device),
+      .device = {.name = device.name,
+                 .arch = *arch,
+                 .sm_count = device.sm_count,
+                 .driver_branch = cu::driver_branch(cu::driver_module_text(), driver.version())}};
+}
+
 Result<std::vector<Card>> local_cards(const KernelCacheOptions& options) {
-  std::vector<std::filesystem::path> directories = options.library_dirs;
-  for (auto& usual : usual_library_directories())
-    directories.push_back(std::move(usual));
-  const auto driver = cu::DriverApi::open(directories);
+  const auto driver = cu::DriverApi::open(library_search_path(options.library_dirs));
   if (!driver) return tl::unexpected(driver.error());
-  const std::string branch = cu::driver_branch(cu::driver_module_text(), (*driver)->version());
   std::vector<Card> cards;
   for (const cu::DeviceInfo& info : cu::list_devices(**driver)) {
-    const auto arch = jit::arch_of(info.compute_major, info.compute_minor);
-    if (!arch) return tl::unexpected(arch.error());
-    add(cards, {.limits = cu::limits_of(info),
-                .device = {.name = info.name,
-                           .arch = *arch,
-                           .sm_count = info.sm_count,
-                           .driver_branch = branch}});
+    auto card = card_of(**driver, info);
+    if (!card) return tl::unexpected(card.error());
+    add(cards, std::move(*card));
   }
   return cards;
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "runtime/base/error.hpp"
+#include "runtime/cuda/context.hpp"
 #include "runtime/cuda/device_limits.hpp"
 #include "src/cli/kernel_cache.hpp"
 #include "tuner/tuning_key.hpp"
@@ -15,6 +16,9 @@ struct Card {
   cu::DeviceLimits limits;
   TuningDevice device;
 };
+
+/// Error: unsupported for an architecture that is not known.
+[[nodiscard]] Result<Card> card_of(const cu::DriverApi& driver, const cu::DeviceInfo& device);
 
 /// The cards of this machine, those that are alike once.
 /// Errors: not_found where there is no driver, unsupported for an architecture that is not known.

@@ -19,9 +19,7 @@ std::vector<std::filesystem::path> library_directories() {
   }
   // Where tools/get-nvrtc puts the wheel of a machine without a toolkit.
   directories.push_back(golden_dir().parent_path().parent_path() / "build/nvrtc/lib");
-  for (auto& directory : usual_library_directories())
-    directories.push_back(std::move(directory));
-  return directories;
+  return library_search_path(std::move(directories));
 }
 
 std::shared_ptr<const jit::NvrtcApi> nvrtc_or_skip() {
