@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <set>
 #include <utility>
 
+#include "src/engine/check_step.hpp"
 #include "src/executor/device_engine_impl.hpp"
 #include "src/plan/kernel_requests.hpp"
 
@@ -127,38 +127,12 @@ SequenceRecord& DeviceEngine::Impl::record(SequenceId sequence, const char* atte
   return *found;
 }
 
-void DeviceEngine::Impl::check_tokens(const SequenceStep& step, std::int64_t length) const {
-  if (step.tokens.empty()) {
-    refuse(ErrorCode::invalid_argument,
-           fmt::format("running sequence {}: no tokens", number(step.sequence)));
-  }
-  for (std::size_t i = 0; i < step.tokens.size(); ++i) {
-    if (step.tokens[i] < 0 || step.tokens[i] >= model_config.vocab_size) {
-      refuse(ErrorCode::invalid_argument,
-             fmt::format("running sequence {}: token {} at place {} is outside the vocabulary of "
-                         "{}",
-                         number(step.sequence), step.tokens[i], i, model_config.vocab_size));
-    }
-  }
-  if (static_cast<std::int64_t>(step.tokens.size()) > max_context - length) {
-    refuse(ErrorCode::invalid_argument,
-           fmt::format("running sequence {}: {} tokens on top of {} are more than the context "
-                       "of {}; shorten the prompt or start with a longer context",
-                       number(step.sequence), step.tokens.size(), length, max_context));
-  }
-}
-
 void DeviceEngine::Impl::check(std::span<const SequenceStep> batch) {
-  std::set<SequenceId> seen;
+  check_step(batch, model_config.vocab_size, max_context,
+             [&](SequenceId sequence) { return record(sequence, "running a step").length; });
   int csa = 0, hca = 0;
   for (const SequenceStep& step : batch) {
-    const SequenceRecord& r = record(step.sequence, "running a step");
-    if (!seen.insert(step.sequence).second) {
-      refuse(
-          ErrorCode::invalid_argument,
-          fmt::format("running a step: sequence {} is in the batch twice", number(step.sequence)));
-    }
-    check_tokens(step, r.length);
+    const SequenceRecord& r = *table.find(step.sequence);
     const std::int64_t end = r.length + static_cast<std::int64_t>(step.tokens.size());
     csa += table.csa_pages_needed(r, end);
     hca += table.hca_pages_needed(r, end);
@@ -387,16 +361,6 @@ std::vector<StepLogits> DeviceEngine::step(std::span<const SequenceStep> batch) 
   return results;
 }
 
-void DeviceEngine::prepare(int rows, int sequences, int sequence_rows, int logit_rows,
-                           std::int64_t context) {
-  impl_->ready_bucket(bucket_of({.rows = rows,
-                                 .sequences = sequences,
-                                 .sequence_rows = sequence_rows,
-                                 .logit_rows = logit_rows,
-                                 .context = context},
-                                impl_->max_context));
-}
-
 DeviceStats DeviceEngine::stats() const {
   DeviceStats stats = impl_->counted;
   stats.buckets = static_cast<int>(impl_->buckets.size());
@@ -409,10 +373,6 @@ DeviceStats DeviceEngine::stats() const {
   for (const kernels::u32 count : counts)
     stats.nan_scores += count;
   return stats;
-}
-
-std::vector<std::string> DeviceEngine::kernels() const {
-  return impl_->library.titles();
 }
 
 }  // namespace ingot

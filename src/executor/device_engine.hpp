@@ -86,8 +86,6 @@ class DeviceEngine final : public Engine {
   std::int64_t max_rollback() const override;
   std::vector<StepLogits> step(std::span<const SequenceStep> batch) override;
 
-  /// Makes the kernels of a bucket ready before a step needs them.
-  void prepare(int rows, int sequences, int sequence_rows, int logit_rows, std::int64_t context);
   /// For measuring: fills all pools with entries of no meaning, but valid ones.
   void fill_context();
   /// For measuring: a sequence that holds `length` tokens that nobody gave it.
@@ -95,8 +93,6 @@ class DeviceEngine final : public Engine {
   /// For measuring: decode steps of these sequences, which grow by it; tokens are made up.
   DecodeTiming time_decode(std::span<const SequenceId> sequences, int steps);
   DeviceStats stats() const;
-  /// Every kernel in use with its parameters, one line each.
-  std::vector<std::string> kernels() const;
 
  private:
   struct Impl;

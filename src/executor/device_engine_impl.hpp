@@ -46,7 +46,6 @@ struct DeviceEngine::Impl {
        const DeviceOptions& given);
   ~Impl();
   SequenceRecord& record(SequenceId sequence, const char* attempt);
-  void check_tokens(const SequenceStep& step, std::int64_t length) const;
   /// Everything that can be wrong with a step, before anything changes.
   void check(std::span<const SequenceStep> batch);
   /// Takes the pages that the tokens of a step will fill.

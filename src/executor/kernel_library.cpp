@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <exception>
 #include <mutex>
-#include <set>
 #include <thread>
 #include <utility>
 
@@ -35,7 +33,7 @@ KernelLibrary::Slot KernelLibrary::add(Use use) {
   return uses_.size() - 1;
 }
 
-void KernelLibrary::prepare(int jobs, const std::function<void(Progress)>& progress) {
+void KernelLibrary::prepare(int jobs) {
   std::vector<Slot> open;
   std::vector<TuningRequest> requests;
   for (Slot slot = 0; slot < uses_.size(); ++slot) {
@@ -49,9 +47,6 @@ void KernelLibrary::prepare(int jobs, const std::function<void(Progress)>& progr
   if (records_ != nullptr) {
     LookUp found = value_or_throw(look_up(requests, scope_, kernels_, *records_, overrides_));
     selections = std::move(found.selections);
-    with_choice_ += found.with_choice;
-    tuned_ += found.tuned;
-    if (first_untuned_.empty()) first_untuned_ = found.first_missing;
   } else {
     for (const TuningRequest& request : requests) {
       const auto allowed = value_or_throw(overrides_.allowed(request));
@@ -72,9 +67,8 @@ void KernelLibrary::prepare(int jobs, const std::function<void(Progress)>& progr
   std::vector<Found> found;
   for (const auto& [text, variant] : missing)
     found.push_back({variant, nullptr});
-  std::atomic<std::size_t> next = 0, done = 0;
+  std::atomic<std::size_t> next = 0;
   std::optional<Error> failure;
-  std::exception_ptr thrown;
   std::mutex mutex;
   const auto work = [&] {
     for (std::size_t i = next++; i < found.size(); i = next++) {
@@ -86,13 +80,6 @@ void KernelLibrary::prepare(int jobs, const std::function<void(Progress)>& progr
       } else if (!failure) {
         failure = entry.error();
       }
-      ++done;
-      try {
-        if (progress && !thrown) progress({done, found.size()});
-      } catch (...) {
-        thrown = std::current_exception();
-        next = found.size();
-      }
     }
   };
   std::vector<std::thread> threads;
@@ -101,7 +88,6 @@ void KernelLibrary::prepare(int jobs, const std::function<void(Progress)>& progr
   work();
   for (std::thread& thread : threads)
     thread.join();
-  if (thrown) std::rethrow_exception(thrown);
   if (failure) throw EngineError(std::move(*failure));
   for (const Found& one : found) {
     loaded_.emplace(jit::describe(*one.variant),
@@ -113,16 +99,8 @@ void KernelLibrary::prepare(int jobs, const std::function<void(Progress)>& progr
     const jit::Kernel& kernel = loaded_.at(jit::describe(variant));
     const Launch launch = uses_[open[i]].launch(variant);
     if (launch.waits) kernel.prefer_shared_memory(context_);
-    uses_[open[i]].ready = ReadyKernel{kernel, launch.shape, launch.scratch,
-                                       variant.family + " " + describe(requests[i].problem)};
+    uses_[open[i]].ready = ReadyKernel{kernel, launch.shape, launch.scratch};
   }
-}
-
-std::vector<std::string> KernelLibrary::titles() const {
-  std::set<std::string> lines;
-  for (const auto& [text, kernel] : loaded_)
-    lines.insert(text);
-  return {lines.begin(), lines.end()};
 }
 
 }  // namespace ingot::executor

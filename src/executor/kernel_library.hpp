@@ -6,7 +6,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "kernel_templates/family.hpp"
@@ -32,7 +31,6 @@ struct ReadyKernel {
   jit::Kernel kernel;
   cu::LaunchShape shape;
   KernelScratch scratch;
-  std::string title;  ///< "fp8_linear_sm90 cols=4096 tokens=1", for reports
 };
 
 /// The kernels of one card: a problem in, a loaded kernel out. First everything that will be needed
@@ -60,22 +58,13 @@ class KernelLibrary {
     return add(std::move(use));
   }
 
-  struct Progress {
-    std::size_t done = 0, wanted = 0;
-  };
   /// Errors (thrown): what KernelStore::get and Kernel::load report, with the kernel's name; the
   /// first one, after all others have ended.
   /// @param jobs  kernels that are compiled or read at a time
-  void prepare(int jobs, const std::function<void(Progress)>& progress = {});
+  void prepare(int jobs);
 
   const ReadyKernel& at(Slot slot) const { return *uses_[slot].ready; }
   const cu::DeviceLimits& limits() const { return limits_; }
-  /// Every kernel that is loaded, one line each, sorted.
-  std::vector<std::string> titles() const;
-  /// How many of the wanted have a tuning choice, of those that have candidates to choose from.
-  int tuned() const { return tuned_; }
-  int with_choice() const { return with_choice_; }
-  const std::string& first_untuned() const { return first_untuned_; }
 
  private:
   struct Launch {
@@ -105,9 +94,6 @@ class KernelLibrary {
   std::deque<Use> uses_;                       // addresses stay: programs hold them
   std::map<std::string, Slot> slots_;          // by title and space
   std::map<std::string, jit::Kernel> loaded_;  // by variant
-  int tuned_ = 0;
-  int with_choice_ = 0;
-  std::string first_untuned_;
 };
 
 template <class Family>

@@ -52,7 +52,6 @@ class SequenceTable {
   PageChange grow_csa(SequenceRecord& record, std::int64_t length);
   PageChange grow_hca(SequenceRecord& record, std::int64_t length);
 
-  std::size_t size() const { return records_.size(); }
   int slots() const { return slot_count_; }
 
  private:

@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <deque>
-#include <set>
 #include <thread>
 #include <unordered_map>
 #include <utility>
 
 #include "runtime/base/log.hpp"
 #include "src/checkpoint/problems.hpp"
+#include "src/engine/check_step.hpp"
 #include "src/reference/lanes.hpp"
 #include "src/reference/model_rank.hpp"
 #include "src/weights/open_checkpoint.hpp"
@@ -118,36 +118,6 @@ struct ReferenceEngine::Impl {
   SequenceId add(std::vector<SequenceState> states) {
     sequences.emplace(++last_id, std::move(states));
     return SequenceId{last_id};
-  }
-
-  void check_tokens(SequenceId sequence, std::span<const TokenId> tokens) const {
-    if (tokens.empty()) refuse(fmt::format("running sequence {}: no tokens", number(sequence)));
-    for (std::size_t i = 0; i < tokens.size(); ++i) {
-      if (tokens[i] < 0 || tokens[i] >= config().vocab_size) {
-        refuse(
-            fmt::format("running sequence {}: token {} at place {} is outside the vocabulary of "
-                        "{}",
-                        number(sequence), tokens[i], i, config().vocab_size));
-      }
-    }
-  }
-
-  void check_step(std::span<const SequenceStep> batch) {
-    std::set<SequenceId> seen;
-    for (const SequenceStep& step : batch) {
-      const std::int64_t length = states(step.sequence, "running a step")[0].length();
-      if (!seen.insert(step.sequence).second) {
-        refuse(fmt::format("running a step: sequence {} is in the batch twice",
-                           number(step.sequence)));
-      }
-      check_tokens(step.sequence, step.tokens);
-      if (static_cast<std::int64_t>(step.tokens.size()) > max_context - length) {
-        refuse(
-            fmt::format("running sequence {}: {} tokens on top of {} are more than the context "
-                        "of {}; shorten the prompt or start with a longer context",
-                        number(step.sequence), step.tokens.size(), length, max_context));
-      }
-    }
   }
 
   StepLogits empty_logits(std::int64_t rows) const {
@@ -308,7 +278,9 @@ Result<SequenceId> ReferenceEngine::restore(std::string_view bytes) {
 }
 
 std::vector<StepLogits> ReferenceEngine::step(std::span<const SequenceStep> batch) {
-  impl_->check_step(batch);
+  check_step(batch, config().vocab_size, max_context(), [&](SequenceId sequence) {
+    return impl_->states(sequence, "running a step")[0].length();
+  });
   std::vector<StepLogits> results;
   for (const SequenceStep& step : batch) {
     results.push_back(impl_->empty_logits(wanted_rows(step.logits, step.tokens.size())));
@@ -337,7 +309,7 @@ StepLogits ReferenceEngine::mtp_step(SequenceId sequence, std::span<const TokenI
   std::vector<SequenceState>& states = impl_->states(sequence, "running the MTP block");
   const SequenceState& state = states[0];
   if (impl_->config().num_mtp_layers == 0) refuse("running the MTP block: the model has none");
-  impl_->check_tokens(sequence, next_tokens);
+  check_tokens(sequence, next_tokens, config().vocab_size);
   const auto tokens = static_cast<std::int64_t>(next_tokens.size());
   if (tokens > state.length() - state.mtp_length()) {
     refuse(

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "src/engine/engine.hpp"
+
+namespace ingot {
+
+/// What every engine refuses of the tokens of one sequence: none at all, and one outside the
+/// vocabulary. Throws EngineError(invalid_argument).
+void check_tokens(SequenceId sequence, std::span<const TokenId> tokens, int vocab_size);
+
+/// What every engine refuses of a step, before any state changes: a sequence twice, tokens that
+/// check_tokens refuses, a context overflow. Throws EngineError(invalid_argument).
+/// @param length  tokens that a sequence holds; throws for one that there is not
+void check_step(std::span<const SequenceStep> batch, int vocab_size, std::int64_t max_context,
+                const std::function<std::int64_t(SequenceId)>& length);
+
+}  // namespace ingot
