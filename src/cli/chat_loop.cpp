@@ -158,6 +158,8 @@ int ChatLoop::read_messages() {
       case Kind::gone:
         return after_signal().value_or(status_);
       case Kind::woken:
+        // Between two lines the terminal makes a signal of the key.
+        if (leaving && interrupt_.requested() == SIGINT) return interrupted_status(SIGINT);
         break;
     }
     if (const auto status = after_signal()) return *status;

@@ -57,6 +57,15 @@ TEST_CASE("Ctrl-C clears the line; twice at an empty prompt it leaves", "[cpu][c
   CHECK(chat.history() == "/stats\n");
 }
 
+TEST_CASE("a second Ctrl-C that comes as a signal leaves too", "[cpu][cli][pty]") {
+  // As it does when the key is pressed while the terminal is not in the editor's modes.
+  Chat chat;
+  chat.program.send(kCtrlC);
+  CHECK(chat.program.wait_for("Once more to leave"));
+  chat.program.signal(SIGINT);
+  CHECK(chat.program.wait() == 130);
+}
+
 TEST_CASE("Ctrl-C ends an answer and keeps the session", "[cpu][cli][pty]") {
   const TempDir folder;
   const auto model = endless_model(folder);
