@@ -63,6 +63,10 @@ BatchFormat format_of(const GenerateOptions& options) {
                   options.input.string()));
 }
 
+/// Beginnings that lines have in common, kept beside what runs: a device engine has places for
+/// them.
+constexpr int kKeptPrefixes = 8;
+
 /// Seconds and token rates since the start.
 class Rates {
  public:
@@ -72,10 +76,11 @@ class Rates {
   std::string text(const BatchCounts& counts, const Scheduler::Totals& totals) const {
     const double elapsed = std::max(seconds(), 1e-9);
     return fmt::format(
-        "{} answered, {} failed; tokens in {} ({:.0f}/s), out {} ({:.1f}/s); {:.1f} s",
+        "{} answered, {} failed; tokens in {} ({:.0f}/s{}), out {} ({:.1f}/s); {:.1f} s",
         counts.answered, counts.failed, totals.prompt_tokens,
-        static_cast<double>(totals.prompt_tokens) / elapsed, totals.generated_tokens,
-        static_cast<double>(totals.generated_tokens) / elapsed, elapsed);
+        static_cast<double>(totals.prompt_tokens) / elapsed,
+        totals.reused_tokens > 0 ? fmt::format(", {} more reused", totals.reused_tokens) : "",
+        totals.generated_tokens, static_cast<double>(totals.generated_tokens) / elapsed, elapsed);
   }
 
  private:
@@ -103,7 +108,9 @@ BatchOptions batch_options(const GenerateOptions& options, const LoadedModel& mo
 
 int run_job(const GenerateOptions& options, BatchFormat format, const InputFile& input,
             OutputFile& output, LoadedModel& model, const InterruptGuard& interrupt) {
-  Scheduler scheduler(*model.engine, *model.tokenizer, scheduler_options(options.settings));
+  SchedulerOptions scheduling = scheduler_options(options.settings);
+  scheduling.kept_prefixes = kKeptPrefixes;
+  Scheduler scheduler(*model.engine, *model.tokenizer, scheduling);
   BatchJob job(scheduler, *model.tokenizer, batch_options(options, model, format));
   LineReader lines(input.fd(), options.input.string(), kMaxLineBytes, interrupt.wake_fd());
   Progress progress(Progress::standard_error());

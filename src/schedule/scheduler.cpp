@@ -18,13 +18,20 @@ struct Scheduler::Running {
   std::int64_t fed = 0;  ///< tokens of prompt and answer that the sequence holds
   bool cancelled = false;
   bool in_prompt = false;  ///< the newest step fed a chunk of the prompt, and more is left
+  std::vector<std::int64_t> keep_at = {};  ///< lengths of which a copy will be kept, ascending
+  /// One that is about to feed what this prompt begins with too, and how much of it.
+  std::optional<RequestId> leader = std::nullopt;
+  std::int64_t leader_length = 0;
+
+  std::span<const TokenId> prompt() const { return generation.request().prompt; }
 };
 
 Scheduler::Scheduler(Engine& engine, const Tokenizer& tokenizer, const SchedulerOptions& options)
     : engine_(engine),
       tokenizer_(tokenizer),
       control_(ControlTokens::find(tokenizer, engine.config().eos_token_id)),
-      options_(options) {}
+      options_(options),
+      prefixes_(engine, static_cast<std::size_t>(std::max(options.kept_prefixes, 0))) {}
 
 Scheduler::~Scheduler() {
   for (const auto& running : running_) {
@@ -68,6 +75,7 @@ Result<RequestId> Scheduler::submit(ScheduledRequest request) {
     }
   }
   const RequestId id = running->id;
+  if (!running->has_sequence) prefixes_.note(running->prompt());
   waiting_.push_back(std::move(running));
   return id;
 }
@@ -92,10 +100,6 @@ void Scheduler::admit() {
   while (!waiting_.empty() && running_.size() < static_cast<std::size_t>(options_.max_batch)) {
     auto running = std::move(waiting_.front());
     waiting_.pop_front();
-    if (!running->has_sequence) {
-      running->sequence = engine_.create_sequence();
-      running->has_sequence = true;
-    }
     running_.push_back(std::move(running));
   }
 }
@@ -129,12 +133,65 @@ void Scheduler::retire_done() {
   }
 }
 
+// Whether another request is on its way to keep more of this prompt than is kept now.
+bool Scheduler::waits_for_prefix(Running& running) const {
+  if (options_.kept_prefixes <= 0) return false;
+  if (!running.leader) {
+    const std::int64_t kept = prefixes_.kept_length(running.prompt());
+    const auto length = static_cast<std::int64_t>(running.prompt().size());
+    for (const auto& other : running_) {
+      if (!other->has_sequence || other->keep_at.empty()) continue;
+      const std::int64_t common = common_prefix(running.prompt(), other->prompt());
+      for (const std::int64_t at : other->keep_at) {
+        if (at > common || at >= length || at <= std::max(kept, running.leader_length)) continue;
+        running.leader = other->id;
+        running.leader_length = at;
+      }
+    }
+    if (!running.leader) return false;
+  }
+  const auto leader = std::ranges::find_if(
+      running_, [&](const auto& other) { return other->id == *running.leader; });
+  if (leader != running_.end() && (*leader)->fed < running.leader_length) return true;
+  running.leader.reset();  // it got there, or is gone
+  return false;
+}
+
+// Gives a request its sequence: a copy of what is kept of its prompt, or an empty one.
+void Scheduler::begin(Running& running) {
+  while (true) {
+    try {
+      const auto kept = prefixes_.take(running.prompt());
+      running.sequence = kept ? *kept : engine_.create_sequence();
+      running.has_sequence = true;
+      running.fed = kept ? engine_.length(*kept) : 0;
+      totals_.reused_tokens += running.fed;
+      running.keep_at = prefixes_.lengths_to_keep(running.prompt(), running.fed);
+      return;
+    } catch (const EngineError& error) {
+      if (error.error().code != ErrorCode::exhausted || !prefixes_.evict()) throw;
+    }
+  }
+}
+
+// A step that the engine has no room for changes nothing: kept copies make room for it.
+std::vector<StepLogits> Scheduler::run(std::span<const SequenceStep> batch) {
+  while (true) {
+    try {
+      return engine_.step(batch);
+    } catch (const EngineError& error) {
+      if (error.error().code != ErrorCode::exhausted || !prefixes_.evict()) throw;
+    }
+  }
+}
+
 std::int64_t Scheduler::chunk_end(const Running& running) const {
   const auto length = running.generation.result().prompt_tokens;
   const std::int64_t chunk = options_.prefill_chunk;
   std::int64_t end = std::min(length, (running.fed / chunk + 1) * chunk);
   const auto& snapshot = running.request.snapshot_at;
   if (snapshot && running.fed < *snapshot) end = std::min(end, *snapshot);
+  if (!running.keep_at.empty()) end = std::min(end, running.keep_at.front());
   return end;
 }
 
@@ -150,6 +207,10 @@ bool Scheduler::step() {
     const auto& prompt = running->generation.request().prompt;
     const auto length = static_cast<std::int64_t>(prompt.size());
     running->in_prompt = false;
+    if (!running->has_sequence) {
+      if (waits_for_prefix(*running)) continue;
+      begin(*running);
+    }
     if (running->fed < length) {
       const std::int64_t end = chunk_end(*running);
       const std::int64_t count = end - running->fed;
@@ -167,12 +228,17 @@ bool Scheduler::step() {
     members.push_back(running.get());
   }
 
-  const std::vector<StepLogits> logits = engine_.step(batch);
+  const std::vector<StepLogits> logits = run(batch);
   ++totals_.steps;
   totals_.prompt_tokens += prefill_tokens;
   for (std::size_t i = 0; i < batch.size(); ++i) {
     Running& running = *members[i];
     running.fed += static_cast<std::int64_t>(batch[i].tokens.size());
+    if (!running.keep_at.empty() && running.keep_at.front() == running.fed) {
+      running.keep_at.erase(running.keep_at.begin());
+      prefixes_.keep(running.sequence,
+                     running.prompt().first(static_cast<std::size_t>(running.fed)));
+    }
     if (running.request.snapshot_at == running.fed && running.request.on_snapshot) {
       running.request.on_snapshot(engine_.fork(running.sequence));
     }

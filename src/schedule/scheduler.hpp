@@ -9,6 +9,7 @@
 
 #include "src/engine/engine.hpp"
 #include "src/schedule/generation.hpp"
+#include "src/schedule/prefix_index.hpp"
 
 namespace ingot {
 
@@ -17,6 +18,9 @@ struct SchedulerOptions {
   int prefill_chunk = 512;  ///< prompt tokens of one sequence in one step
   /// Prompt tokens of all sequences in one step, in whole chunks; one chunk always runs.
   int prefill_tokens_per_step = 512;
+  /// Copies that are kept of what prompts begin with in common: sequences of the engine beside
+  /// those of max_batch. 0: every prompt is fed whole.
+  int kept_prefixes = 0;
 };
 
 enum class RequestId : std::uint64_t {};
@@ -39,7 +43,9 @@ struct ScheduledRequest {
 /// Continuous batching over one engine: requests join and leave between steps, and chunks of
 /// prompts share steps with running answers. Prompts are cut at multiples of the chunk size counted
 /// from position 0, whatever runs beside them, so the text of a request does not depend on its
-/// neighbours. One thread at a time; engine and tokenizer must outlive it.
+/// neighbours. Prompts that begin alike are fed once up to where they part, in whole blocks of
+/// PrefixIndex: that is one more cut, whose effect is within the engine's rounding. One thread at a
+/// time; engine and tokenizer must outlive it.
 class Scheduler {
  public:
   Scheduler(Engine& engine, const Tokenizer& tokenizer, const SchedulerOptions& options);
@@ -67,6 +73,7 @@ class Scheduler {
   struct Totals {
     std::int64_t steps = 0;
     std::int64_t prompt_tokens = 0;     ///< that were fed: reused ones do not count
+    std::int64_t reused_tokens = 0;     ///< of prompts that begin as others do
     std::int64_t generated_tokens = 0;  ///< sampled, the ones that ended an answer included
   };
   const Totals& totals() const { return totals_; }
@@ -78,12 +85,16 @@ class Scheduler {
   void finish_cancelled();
   void retire_done();
   std::int64_t chunk_end(const Running& running) const;
+  bool waits_for_prefix(Running& running) const;
+  void begin(Running& running);
+  std::vector<StepLogits> run(std::span<const SequenceStep> batch);
 
   Engine& engine_;
   const Tokenizer& tokenizer_;
   ControlTokens control_;
   SchedulerOptions options_;
   Sampler sampler_;
+  PrefixIndex prefixes_;
   std::uint64_t next_id_ = 1;
   std::deque<std::unique_ptr<Running>> waiting_;
   std::vector<std::unique_ptr<Running>> running_;
