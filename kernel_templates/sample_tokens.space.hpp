@@ -24,8 +24,11 @@ struct SampleTokensParams {
   bool operator==(const SampleTokensParams&) const = default;
 };
 
+/// Weights of so many tokens have room in a sum of 64 bits.
+constexpr int SAMPLE_MOST_VOCABULARY = 1 << 17;
+
 struct SampleTokensProblem {
-  int vocabulary = 129280;  ///< at most 2^17
+  int vocabulary = 129280;  ///< at most SAMPLE_MOST_VOCABULARY
   int rows = 1;             ///< of the batch bucket
 
   template <class Self, class Visit>

@@ -8,6 +8,7 @@
 
 #include "runtime/base/log.hpp"
 #include "src/cli/edit_file.hpp"
+#include "src/cli/numeric_report.hpp"
 #include "src/cli/standard_output.hpp"
 #include "src/text/terminal_text.hpp"
 #include "src/text/utf8.hpp"
@@ -222,7 +223,9 @@ int talk(const ChatOptions& options, LoadedModel& model, std::vector<ChatMessage
     if (!options.session.empty()) chat.go_on_with(options.session);
     if (!messages.empty()) chat.begin_with(std::move(messages));
     if (!tools.empty()) chat.offer_tools(std::move(tools));
-    return chat.run();
+    const int status = chat.run();
+    report_numeric_faults(*model.engine);
+    return status;
   } catch (const ClosedPipe&) {
     return kClosedPipeStatus;
   }

@@ -13,6 +13,7 @@
 #include "src/batch/output_file.hpp"
 #include "src/cli/interrupt.hpp"
 #include "src/cli/model_loader.hpp"
+#include "src/cli/numeric_report.hpp"
 #include "src/cli/progress.hpp"
 
 namespace ingot {
@@ -132,6 +133,7 @@ int run_job(const GenerateOptions& options, BatchFormat format, const InputFile&
   };
   const auto ran = job.run(lines, hooks);
   progress.clear();
+  report_numeric_faults(*model.engine);
   if (output.reader_gone()) return kClosedPipeStatus;
   const BatchCounts counts = value_or_throw(ran);
 

@@ -43,6 +43,12 @@ void check_step(std::span<const SequenceStep> batch, int vocab_size, std::int64_
           fmt::format("running a step: sequence {} is in the batch twice", number(step.sequence)));
     }
     check_tokens(step.sequence, step.tokens, vocab_size);
+    if (step.sample && step.logits != LogitsOf::last) {
+      refuse(
+          fmt::format("running sequence {}: a token can be chosen behind the last one only, with "
+                      "LogitsOf::last",
+                      number(step.sequence)));
+    }
     if (static_cast<std::int64_t>(step.tokens.size()) > max_context - held) {
       refuse(
           fmt::format("running sequence {}: {} tokens on top of {} are more than the context of "

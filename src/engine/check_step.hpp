@@ -13,7 +13,8 @@ namespace ingot {
 void check_tokens(SequenceId sequence, std::span<const TokenId> tokens, int vocab_size);
 
 /// What every engine refuses of a step, before any state changes: a sequence twice, tokens that
-/// check_tokens refuses, a context overflow. Throws EngineError(invalid_argument).
+/// check_tokens refuses, an offer to sample without LogitsOf::last, a context overflow. Throws
+/// EngineError(invalid_argument).
 /// @param length  tokens that a sequence holds; throws for one that there is not
 void check_step(std::span<const SequenceStep> batch, int vocab_size, std::int64_t max_context,
                 const std::function<std::int64_t(SequenceId)>& length);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -8,6 +9,7 @@
 
 #include "runtime/base/error.hpp"
 #include "src/checkpoint/model_config.hpp"
+#include "src/sampler/sampler.hpp"
 #include "src/token.hpp"
 
 namespace ingot {
@@ -18,23 +20,44 @@ enum class SequenceId : std::uint64_t {};
 /// For which of a step's tokens logits are wanted.
 enum class LogitsOf { none, last, all };
 
+/// What Sampler needs beside the logits to choose the token that follows a step's last one. What it
+/// points to stays as it is until the step is over.
+struct SampleRequest {
+  const SamplingParams* params = nullptr;  ///< validated
+  const TokenHistory* history = nullptr;
+  std::int64_t position = 0;  ///< tokens that precede the one to be chosen
+};
+
 /// One sequence's share of a step: `tokens` are appended at its current length. A decode step has
 /// one token, a chunk of a prompt many; both kinds share a step.
 struct SequenceStep {
   SequenceId sequence{};
   std::span<const TokenId> tokens;  ///< at least one; ids within the vocabulary
   LogitsOf logits = LogitsOf::last;
+  /// An offer, with LogitsOf::last only: the engine may choose the next token itself. StepLogits
+  /// says whether it did.
+  std::optional<SampleRequest> sample = std::nullopt;
 };
 
-/// Logits of one SequenceStep: [rows, vocab_size] fp32, row-major; rows follow the tokens.
+/// What one SequenceStep brought: its logits, [rows, vocab_size] fp32, row-major, rows in the order
+/// of the tokens; or a token.
 struct StepLogits {
   int rows = 0;
   std::vector<float> values;
+  /// Set where the engine took the offer of SequenceStep::sample, and then there are no logits:
+  /// what Sampler::sample makes of them, its errors included. Unset: the caller samples.
+  std::optional<Result<SampledToken>> sampled = std::nullopt;
 
   std::span<const float> row(int index) const {
     const auto width = values.size() / static_cast<std::size_t>(rows);
     return std::span(values).subspan(static_cast<std::size_t>(index) * width, width);
   }
+};
+
+/// NaN that appeared while running: each stays in its own row.
+struct NumericFaults {
+  std::int64_t nan_rows = 0;    ///< rows of logits with a NaN among them
+  std::int64_t nan_scores = 0;  ///< of the indexer, which counts them as minus infinity
 };
 
 /// Runs the model over many sequences at once. Everything above it — scheduler, sampler, chat,
@@ -80,6 +103,9 @@ class Engine {
   /// Throws EngineError(invalid_argument) for a token outside the vocabulary, an unknown sequence
   /// or a context overflow, before any state changes.
   virtual std::vector<StepLogits> step(std::span<const SequenceStep> batch) = 0;
+
+  /// NaN that running has brought up since the engine's start.
+  virtual NumericFaults numeric_faults() const { return {}; }
 };
 
 }  // namespace ingot

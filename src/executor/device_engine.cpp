@@ -169,9 +169,11 @@ std::vector<std::vector<executor::Part>> DeviceEngine::Impl::plan(
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const auto tokens = static_cast<std::int64_t>(batch[i].tokens.size());
     StepLogits& result = results[i];
-    result.rows = batch[i].logits == LogitsOf::none   ? 0
-                  : batch[i].logits == LogitsOf::last ? 1
-                                                      : static_cast<int>(tokens);
+    const bool sampled = takes(batch[i]);
+    const int wanted_rows = batch[i].logits == LogitsOf::none   ? 0
+                            : batch[i].logits == LogitsOf::last ? 1
+                                                                : static_cast<int>(tokens);
+    result.rows = sampled ? 0 : wanted_rows;
     result.values.resize(static_cast<std::size_t>(result.rows) * vocab);
     for (std::int64_t begin = 0; begin < tokens;) {
       if (passes.empty() || begin > 0 || rows == kMostStepRows) {
@@ -179,14 +181,18 @@ std::vector<std::vector<executor::Part>> DeviceEngine::Impl::plan(
         rows = 0;
       }
       const std::int64_t count = std::min<std::int64_t>(tokens - begin, kMostStepRows - rows);
-      const std::int64_t first = std::max(begin, tokens - result.rows);
+      const std::int64_t first = std::max(begin, tokens - wanted_rows);
       const std::int64_t wanted = std::max<std::int64_t>(0, begin + count - first);
-      const auto at = static_cast<std::size_t>(first - (tokens - result.rows)) * vocab;
-      passes.back().push_back({.record = table.find(batch[i].sequence),
-                               .tokens = batch[i].tokens.subspan(static_cast<std::size_t>(begin),
-                                                                 static_cast<std::size_t>(count)),
-                               .logits = wanted > 0 ? result.values.data() + at : nullptr,
-                               .wanted = wanted});
+      const auto at = static_cast<std::size_t>(first - (tokens - wanted_rows)) * vocab;
+      const bool samples = sampled && wanted > 0;
+      passes.back().push_back(
+          {.record = table.find(batch[i].sequence),
+           .tokens = batch[i].tokens.subspan(static_cast<std::size_t>(begin),
+                                             static_cast<std::size_t>(count)),
+           .logits = wanted > 0 && !sampled ? result.values.data() + at : nullptr,
+           .wanted = wanted,
+           .sample = samples ? batch[i].sample : std::nullopt,
+           .sampled = samples ? &result.sampled : nullptr});
       begin += count;
       rows += count;
     }
@@ -232,7 +238,7 @@ void DeviceEngine::Impl::run_pass(std::span<Part> parts) {
                   .logit_rows = 0,
                   .context = 1};
   executor::StepInputs& in = inputs;
-  std::vector<std::pair<int, Part*>> first_wanted;  // row of the first wanted token of a part
+  std::vector<LogitRow> wanted;  // the first of each part that wants any
   for (std::size_t p = 0; p < parts.size(); ++p) {
     Part& part = parts[p];
     const SequenceRecord& r = *part.record;
@@ -244,13 +250,14 @@ void DeviceEngine::Impl::run_pass(std::span<Part> parts) {
       in.positions[step.rows] = static_cast<int>(r.length + t);
       in.sequences[step.rows] = r.slot;
       if (t >= count - part.wanted) {
-        if (t == count - part.wanted) first_wanted.emplace_back(step.logit_rows, &part);
+        if (t == count - part.wanted) wanted.push_back({step.logit_rows, &part});
         in.picks[step.logit_rows++] = step.rows;
       }
       ++step.rows;
     }
     step.sequence_rows = std::max(step.sequence_rows, static_cast<int>(count));
     step.context = std::max(step.context, r.length + count);
+    step.sampled |= part.sample.has_value();
   }
   const StepBucket size = bucket_of(step, max_context);
   for (int row = step.rows; row < size.rows; ++row) {
@@ -265,19 +272,27 @@ void DeviceEngine::Impl::run_pass(std::span<Part> parts) {
   for (int i = step.logit_rows; i < size.logit_rows; ++i)
     in.picks[i] = 0;
 
+  // Where the logits of all rows are there, they lie by the rows of the step.
+  if (size.logit_rows == size.rows) {
+    for (LogitRow& one : wanted)
+      one.row = in.picks[one.row];
+  }
+  const int sample_rows = size.sampled ? size.logit_rows : 0;
+  set_samples(wanted, sample_rows);
+
   Bucket& bucket = ready_bucket(size);
-  memory.upload(stream, in);
+  memory.upload(stream, in, sample_rows);
   run(bucket);
   const auto vocab = static_cast<std::size_t>(model_config.vocab_size);
-  const bool picked = size.logit_rows < size.rows;
-  for (const auto& [index, part] : first_wanted) {
-    const auto row =
-        static_cast<std::size_t>(picked ? index : in.picks[static_cast<std::size_t>(index)]);
-    memory.fetch(stream, memory.buffers().logits + row * vocab,
-                 std::as_writable_bytes(
-                     std::span(part->logits, static_cast<std::size_t>(part->wanted) * vocab)));
+  for (const auto& [row, part] : wanted) {
+    if (part->sample) continue;
+    const std::span logits(part->logits, static_cast<std::size_t>(part->wanted) * vocab);
+    memory.fetch(stream, memory.buffers().logits + static_cast<std::size_t>(row) * vocab,
+                 std::as_writable_bytes(logits));
+    count_nan_rows(logits);
   }
-  if (first_wanted.empty()) stream.synchronize();
+  if (sample_rows > 0) fetch_samples(wanted, sample_rows);
+  if (wanted.empty()) stream.synchronize();
   for (Part& part : parts) {
     SequenceRecord& r = *part.record;
     r.length += static_cast<std::int64_t>(part.tokens.size());
@@ -359,6 +374,11 @@ std::vector<StepLogits> DeviceEngine::step(std::span<const SequenceStep> batch) 
   for (auto& pass : impl_->plan(batch, results))
     impl_->run_pass(pass);
   return results;
+}
+
+NumericFaults DeviceEngine::numeric_faults() const {
+  const DeviceStats now = stats();
+  return {.nan_rows = now.nan_rows, .nan_scores = now.nan_scores};
 }
 
 DeviceStats DeviceEngine::stats() const {

@@ -43,6 +43,8 @@ struct DeviceStats {
   std::uint64_t weight_bytes = 0, state_bytes = 0, buffer_bytes = 0;
   std::int64_t context_tokens = 0;  ///< that fit into the pools
   std::int64_t nan_scores = 0;      ///< of the indexer; they count as minus infinity
+  std::int64_t nan_rows = 0;        ///< of logits that were wanted
+  std::int64_t tokens_sampled = 0;  ///< chosen on the device
 };
 
 /// Where the time of a decode step goes, and what it has to read.
@@ -84,7 +86,10 @@ class DeviceEngine final : public Engine {
   std::int64_t length(SequenceId sequence) const override;
   void rollback(SequenceId sequence, std::int64_t length) override;
   std::int64_t max_rollback() const override;
+  /// Chooses tokens where it is offered to, but for penalties and logit bias: those rows' logits
+  /// come back.
   std::vector<StepLogits> step(std::span<const SequenceStep> batch) override;
+  NumericFaults numeric_faults() const override;
 
   /// For measuring: fills all pools with entries of no meaning, but valid ones.
   void fill_context();

@@ -24,6 +24,9 @@ struct Part {
   std::span<const TokenId> tokens;
   float* logits = nullptr;  // of the last `wanted` tokens
   std::int64_t wanted = 0;
+  // Instead of logits: how the token behind the last one is chosen, and where it goes.
+  std::optional<SampleRequest> sample;
+  std::optional<Result<SampledToken>>* sampled = nullptr;
 };
 
 struct Bucket {
@@ -56,6 +59,20 @@ struct DeviceEngine::Impl {
   Bucket& ready_bucket(const StepBucket& size);
   void run(Bucket& bucket);
   void run_pass(std::span<Part> parts);
+
+  // device_sampling.cpp
+  /// Whether a step chooses this one's token itself.
+  bool takes(const SequenceStep& step) const;
+  /// Row `row` of the logits is a part's; it is read if the part is sampled.
+  struct LogitRow {
+    int row = 0;
+    Part* part = nullptr;
+  };
+  /// Writes down how the rows of a sampled bucket's logits are chosen.
+  void set_samples(std::span<const LogitRow> wanted, int rows);
+  void count_nan_rows(std::span<const float> logits);
+  /// Brings what was chosen; waits for the stream.
+  void fetch_samples(std::span<const LogitRow> wanted, int rows);
 
   cu::Context context;
   const ModelConfig model_config;

@@ -115,6 +115,10 @@ bool KernelLibrary::fill(const typename Family::Problem& problem, const cu::Devi
       scratch.ones_more = Family::exchange_sum_bytes(problem, params);
       launch.waits = scratch.ones > 0;
     }
+    if constexpr (requires { Family::exchange_bytes(problem, params); }) {
+      scratch.any = Family::exchange_bytes(problem, params);
+      launch.waits = scratch.any > 0;
+    }
     if constexpr (requires { Family::candidate_bytes(problem, params); }) {
       scratch.any = static_cast<std::int64_t>(Family::candidate_bytes(problem, params));
       scratch.any_more = scratch.any;

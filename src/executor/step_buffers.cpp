@@ -88,6 +88,8 @@ std::uint64_t place_all(StepBuffers& b, cu::CUdeviceptr base, const ModelConfig&
   a.place(b.picked, rows * config.hc_mult * hidden);
   a.place(b.head_x, rows * hidden);
   a.place(b.logits, rows * (config.vocab_size / tp));
+  a.place(b.samples, rows);
+  a.place(b.sample_counters, 2 * rows);
   return a.bytes();
 }
 
@@ -105,9 +107,11 @@ StepMemory::StepMemory(const cu::Context& context, const cu::Stream& stream,
   memory_.fill_bytes(stream, 0);
 }
 
-void StepMemory::upload(const cu::Stream& stream, const StepInputs& inputs) const {
+void StepMemory::upload(const cu::Stream& stream, const StepInputs& inputs, int samples) const {
   const auto offset = reinterpret_cast<cu::CUdeviceptr>(buffers_.inputs) - memory_.address();
-  memory_.copy_from_host(stream, std::as_bytes(std::span(&inputs, 1)), offset);
+  const std::size_t bytes = offsetof(StepInputs, samples) +
+                            static_cast<std::size_t>(samples) * sizeof(StepInputs::samples[0]);
+  memory_.copy_from_host(stream, std::as_bytes(std::span(&inputs, 1)).first(bytes), offset);
 }
 
 void StepMemory::fetch(const cu::Stream& stream, const void* from, std::span<std::byte> to) const {

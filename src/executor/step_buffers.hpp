@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernel_templates/common/types.cuh"
+#include "kernel_templates/sample_tokens.args.h"
 #include "runtime/cuda/context.hpp"
 #include "runtime/cuda/device_buffer.hpp"
 #include "src/checkpoint/model_config.hpp"
@@ -23,6 +24,8 @@ struct StepInputs {
   int row_starts[kMostRows + 1];  ///< [sequences + 1] first row of each; equal ones: no tokens
   int slots[kMostRows];           ///< [sequences] slot of each; of an idle one any
   int picks[kMostRows];           ///< rows whose logits are wanted
+  /// How the token of each row of logits is chosen; copied to the device in a sampled step only.
+  kernels::SampleRow samples[kMostRows];
 };
 
 /// Device memory of one step, at the sizes of the largest. Everything that kernels hand on to each
@@ -69,6 +72,8 @@ struct StepBuffers {
   // Head.
   kernels::bf16 *picked = nullptr, *head_x = nullptr;
   float* logits = nullptr;  ///< [rows, vocabulary share]
+  kernels::SampleResult* samples = nullptr;
+  kernels::u32* sample_counters = nullptr;  ///< [rows, 2] zero at first, then left alone
 };
 
 /// Owns the memory of StepBuffers, for steps of StepInputs::kMostRows rows.
@@ -80,7 +85,8 @@ class StepMemory {
 
   const StepBuffers& buffers() const { return buffers_; }
   /// Queues a copy of a step's inputs, which must stay as they are until the stream passed it.
-  void upload(const cu::Stream& stream, const StepInputs& inputs) const;
+  /// @param samples  rows of StepInputs::samples that the step reads
+  void upload(const cu::Stream& stream, const StepInputs& inputs, int samples = 0) const;
   /// The same arrays fetched; waits for the stream.
   void fetch(const cu::Stream& stream, const void* from, std::span<std::byte> to) const;
 

@@ -452,6 +452,23 @@ class Builder {
                                    .x_stride = config_.hidden_size};
     logits.segments[0] = segment(weights_.head(), b_.logits, false);
     add("head", k_.head, logits);
+    if (bucket_.sampled) sample();
+  }
+
+  /// What penalties and logit bias need is left out: such rows are sampled from their logits.
+  void sample() {
+    add("sample", k_.sample,
+        kernels::SampleTokensArgs{.logits = b_.logits,
+                                  .rows = b_.inputs->samples,
+                                  .bias_ids = nullptr,
+                                  .bias_values = nullptr,
+                                  .counts = nullptr,
+                                  .adjusted = nullptr,
+                                  .results = b_.samples,
+                                  .counters = b_.sample_counters,
+                                  .exchange = static_cast<kernels::u64*>(scratch_.any),
+                                  .vocabulary = config_.vocab_size,
+                                  .stride = config_.vocab_size});
   }
 
   const ModelConfig& config_;

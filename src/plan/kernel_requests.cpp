@@ -6,7 +6,6 @@
 #include <array>
 #include <set>
 
-#include "kernel_templates/sample_tokens.space.hpp"
 #include "src/plan/step_kernels.hpp"
 #include "src/weights/tensor_table.hpp"
 
@@ -49,7 +48,7 @@ class Requests {
 
 /// Decode steps of every batch and context; and chunks of prompts of as many tokens as a batch has
 /// sequences, up to a whole step's.
-std::vector<StepBucket> step_buckets(const PlanScope& scope) {
+std::vector<StepBucket> step_buckets(const ModelConfig& config, const PlanScope& scope) {
   std::vector<StepBucket> buckets;
   for (const int rows : scope.batch_buckets) {
     for (const std::int64_t context : scope.context_buckets) {
@@ -57,7 +56,8 @@ std::vector<StepBucket> step_buckets(const PlanScope& scope) {
                         .sequences = rows,
                         .sequence_rows = 1,
                         .logit_rows = rows,
-                        .context = context};
+                        .context = context,
+                        .sampled = can_sample(config)};
       buckets.push_back(bucket);
       if (rows == 1) continue;
       bucket.sequences = bucket.logit_rows = 1;
@@ -164,10 +164,8 @@ Result<std::vector<KernelUse>> kernel_uses(const ModelConfig& config, const Plan
   }
   Requests requests(device);
   try {
-    for (const StepBucket& bucket : step_buckets(scope))
+    for (const StepBucket& bucket : step_buckets(config, scope))
       StepKernels::want(requests, config, step_problems(config, scope.tp_size, bucket));
-    for (const int rows : scope.batch_buckets)
-      requests.want<kernels::SampleTokens>({.vocabulary = config.vocab_size, .rows = rows});
   } catch (const EngineError& error) {
     return tl::unexpected(error.error());
   }

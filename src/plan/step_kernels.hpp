@@ -22,7 +22,7 @@ struct StepKernels {
       index_compress{}, hca_compress{}, index_queries{}, index_scores{}, index_topk{},
       swa_attention{}, csa_attention{}, hca_attention{}, wo_a{}, o_quant{}, wo_b{}, gate{},
       router{}, hash_router{}, expert_quant{}, experts{}, shared_up{}, shared_activation{},
-      shared_down{}, expert_sum{}, hc_last{}, pick_rows{}, hc_head{}, head{};
+      shared_down{}, expert_sum{}, hc_last{}, pick_rows{}, hc_head{}, head{}, sample{};
   std::vector<Slot> all;  ///< those that this model's steps launch
 
   /// Wants every kernel of the bucket that the model's layers launch.
@@ -126,6 +126,7 @@ StepKernels StepKernels::want(Collector& collector, const ModelConfig& config,
   if (p.pick_rows) add.template operator()<kernels::Embedding>(k.pick_rows, *p.pick_rows);
   add.template operator()<kernels::HcPre>(k.hc_head, p.hc_head);
   add.template operator()<kernels::Bf16Linear>(k.head, p.head);
+  if (p.sample) add.template operator()<kernels::SampleTokens>(k.sample, *p.sample);
   return k;
 }
 

@@ -22,6 +22,11 @@ int hca_list_slots(const ModelConfig& config, const StepBucket& bucket) {
   return 0;
 }
 
+bool can_sample(const ModelConfig& config) {
+  // Rows of logits lie one behind the other, and are read in words of four.
+  return config.vocab_size % 4 == 0 && config.vocab_size <= kernels::SAMPLE_MOST_VOCABULARY;
+}
+
 StepProblems step_problems(const ModelConfig& config, int tp, const StepBucket& bucket) {
   const int rows = bucket.rows;
   const int hidden = config.hidden_size;
@@ -116,6 +121,7 @@ StepProblems step_problems(const ModelConfig& config, int tp, const StepBucket& 
   const int logit_rows = std::max(bucket.logit_rows, 1);
   p.hc_head = {.hidden = hidden, .tokens = logit_rows, .head = true};
   p.head = {.rows = {config.vocab_size / tp}, .cols = hidden, .tokens = logit_rows};
+  if (bucket.sampled) p.sample = {.vocabulary = config.vocab_size, .rows = logit_rows};
   return p;
 }
 
@@ -129,6 +135,7 @@ StepBucket bucket_of(const StepBucket& step, std::int64_t max_context) {
   while (bucket.context < step.context)
     bucket.context *= bucket.context == 4096 ? 8 : 4;
   bucket.context = std::min(bucket.context, std::max<std::int64_t>(max_context, 128));
+  bucket.sampled = step.sampled;
   return bucket;
 }
 

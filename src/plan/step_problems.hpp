@@ -21,6 +21,7 @@
 #include "kernel_templates/rms_norm.space.hpp"
 #include "kernel_templates/rope_kv_append.space.hpp"
 #include "kernel_templates/router_topk.space.hpp"
+#include "kernel_templates/sample_tokens.space.hpp"
 #include "kernel_templates/sparse_mla_decode_problem.hpp"
 #include "kernel_templates/swiglu_quant.space.hpp"
 #include "src/checkpoint/model_config.hpp"
@@ -34,6 +35,7 @@ struct StepBucket {
   int sequence_rows = 1;        ///< the most tokens of one sequence
   int logit_rows = 1;           ///< rows whose logits are wanted; rows themselves where all are
   std::int64_t context = 4096;  ///< tokens of the longest sequence behind the step
+  bool sampled = false;         ///< tokens are chosen from the logits
 
   bool operator==(const StepBucket&) const = default;
   auto operator<=>(const StepBucket&) const = default;
@@ -90,7 +92,11 @@ struct StepProblems {
   std::optional<kernels::EmbeddingProblem> pick_rows;  ///< where not all rows' logits are wanted
   kernels::HcPreProblem hc_head;
   kernels::Bf16LinearProblem head;
+  std::optional<kernels::SampleTokensProblem> sample;  ///< where tokens are chosen
 };
+
+/// Whether sample_tokens can read this model's logits.
+bool can_sample(const ModelConfig& config);
 
 /// @param tp_size  one of valid_tp_sizes(config)
 StepProblems step_problems(const ModelConfig& config, int tp_size, const StepBucket& bucket);

@@ -49,6 +49,8 @@ class ReferenceEngine final : public Engine {
   Result<SequenceId> restore(std::string_view bytes) override;
   std::vector<StepLogits> step(std::span<const SequenceStep> batch) override;
 
+  NumericFaults numeric_faults() const override { return {.nan_rows = nan_rows()}; }
+
   /// Runs the MTP block over the oldest positions of the sequence that it has not seen.
   /// @param next_tokens  the token that follows each of these positions; at least one, at most
   ///                     length() - mtp_length()
@@ -62,8 +64,7 @@ class ReferenceEngine final : public Engine {
   /// of a position depends on the token after it.
   std::int64_t mtp_length(SequenceId sequence) const;
 
-  /// Rows of logits with a NaN in them, since the start. A NaN stays in its own row; the first one
-  /// is also logged.
+  /// Rows of logits with a NaN in them, since the start. A NaN stays in its own row.
   std::int64_t nan_rows() const;
 
   /// What a rank keeps of a sequence; for tests. Valid until the next call that changes it.

@@ -40,17 +40,7 @@ Result<std::pair<TokenId, float>> check_and_argmax(std::span<const float> logits
       best = i;
     }
   }
-  if (bad > 0) {
-    return fail(
-        ErrorCode::corrupt,
-        fmt::format("{} of {} logits are NaN or infinite: no token can be chosen; check the "
-                    "checkpoint with `ingot inspect --hash`",
-                    bad, logits.size()));
-  }
-  if (max == kImpossible) {
-    return fail(ErrorCode::corrupt,
-                fmt::format("all {} logits are -inf: no token can be chosen", logits.size()));
-  }
+  if (bad > 0 || max == kImpossible) return Unexpected(no_token_error(bad, logits.size()));
   return std::pair{static_cast<TokenId>(best), max};
 }
 
@@ -76,6 +66,17 @@ void apply_penalties(std::vector<float>& logits, const SamplingParams& params,
 }
 
 }  // namespace
+
+Error no_token_error(std::size_t bad, std::size_t vocab_size) {
+  if (bad == 0) {
+    return {ErrorCode::corrupt,
+            fmt::format("all {} logits are -inf: no token can be chosen", vocab_size)};
+  }
+  return {ErrorCode::corrupt,
+          fmt::format("{} of {} logits are NaN or infinite: no token can be chosen; check the "
+                      "checkpoint with `ingot inspect --hash`",
+                      bad, vocab_size)};
+}
 
 double sampling_uniform(std::uint64_t seed, std::int64_t position, TokenId id) {
   return to_uniform(random_block(seed, position, id)[static_cast<std::size_t>(id) % 4]);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -32,6 +33,10 @@ struct SampledToken {
 /// Philox4x32-10 with key (seed low, seed high) and counter (position low, position high, id / 4,
 /// 0); word id % 4 of the block, w, gives (w + 0.5) / 2^32.
 double sampling_uniform(std::uint64_t seed, std::int64_t position, TokenId id);
+
+/// Why no token can be chosen.
+/// @param bad  logits that are NaN or +inf; 0: all are -inf
+Error no_token_error(std::size_t bad, std::size_t vocab_size);
 
 /// Chooses tokens. Owns scratch memory only: the choice depends on the arguments alone, never on
 /// earlier calls or on what else runs. One thread at a time.

@@ -57,15 +57,21 @@ void Generation::remember(TokenId token) {
   if (text_.is_thinking()) ++result_.thinking_tokens;
 }
 
+std::optional<SampleRequest> Generation::sample_request() const {
+  if (must_close_thinking()) return std::nullopt;
+  return SampleRequest{&request_.sampling, &history_, position()};
+}
+
 OutputDelta Generation::accept(std::span<const float> logits, Sampler& sampler) {
-  const std::int64_t position =
-      result_.prompt_tokens + static_cast<std::int64_t>(result_.tokens.size());
-  auto sampled = must_close_thinking()
-                     ? sampler.report(logits, request_.sampling, *control_.think_end)
-                     : sampler.sample(logits, request_.sampling, history_, position);
+  return accept(must_close_thinking()
+                    ? sampler.report(logits, request_.sampling, *control_.think_end)
+                    : sampler.sample(logits, request_.sampling, history_, position()));
+}
+
+OutputDelta Generation::accept(Result<SampledToken> sampled) {
   if (!sampled) {
     Error error = sampled.error();
-    error.message = fmt::format("{}, position {}: {}", request_.name, position, error.message);
+    error.message = fmt::format("{}, position {}: {}", request_.name, position(), error.message);
     fail_with(std::move(error));
     return {};
   }

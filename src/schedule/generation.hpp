@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/base/error.hpp"
+#include "src/engine/engine.hpp"
 #include "src/sampler/sampler.hpp"
 #include "src/schedule/output_text.hpp"
 #include "src/text/chat_message.hpp"
@@ -63,9 +64,13 @@ class Generation {
   GenerationResult take_result() { return std::move(result_); }
   bool done() const { return done_; }
 
-  /// Takes the logits that follow prompt and answer so far. Afterwards either done(), or newest()
-  /// is the token to feed.
+  /// How the next token may be chosen by somebody else; nullopt where it is not chosen at all, as
+  /// the budget for thinking is spent. Valid until the next accept().
+  std::optional<SampleRequest> sample_request() const;
+  /// Takes the logits that follow prompt and answer so far, or what was chosen from them by
+  /// sample_request(). Afterwards either done(), or newest() is the token to feed.
   OutputDelta accept(std::span<const float> logits, Sampler& sampler);
+  OutputDelta accept(Result<SampledToken> sampled);
   TokenId newest() const { return result_.tokens.back(); }
 
   /// Ends the answer from outside; what was held back is released.
@@ -77,6 +82,9 @@ class Generation {
   bool is_stop(TokenId token) const;
   bool must_close_thinking() const;
   void remember(TokenId token);
+  std::int64_t position() const {
+    return result_.prompt_tokens + static_cast<std::int64_t>(result_.tokens.size());
+  }
 
   GenerationRequest request_;
   ControlTokens control_;

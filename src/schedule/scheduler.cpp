@@ -220,15 +220,17 @@ bool Scheduler::step() {
       batch.push_back({running->sequence,
                        std::span(prompt).subspan(static_cast<std::size_t>(running->fed),
                                                  static_cast<std::size_t>(count)),
-                       end == length ? LogitsOf::last : LogitsOf::none});
+                       end == length ? LogitsOf::last : LogitsOf::none,
+                       end == length ? running->generation.sample_request() : std::nullopt});
     } else {
       const auto& tokens = running->generation.result().tokens;
-      batch.push_back({running->sequence, std::span(tokens).last(1), LogitsOf::last});
+      batch.push_back({running->sequence, std::span(tokens).last(1), LogitsOf::last,
+                       running->generation.sample_request()});
     }
     members.push_back(running.get());
   }
 
-  const std::vector<StepLogits> logits = run(batch);
+  std::vector<StepLogits> results = run(batch);
   ++totals_.steps;
   totals_.prompt_tokens += prefill_tokens;
   for (std::size_t i = 0; i < batch.size(); ++i) {
@@ -243,7 +245,9 @@ bool Scheduler::step() {
       running.request.on_snapshot(engine_.fork(running.sequence));
     }
     if (batch[i].logits == LogitsOf::none) continue;
-    const OutputDelta delta = running.generation.accept(logits[i].row(0), sampler_);
+    StepLogits& result = results[i];
+    const OutputDelta delta = result.sampled ? running.generation.accept(std::move(*result.sampled))
+                                             : running.generation.accept(result.row(0), sampler_);
     ++totals_.generated_tokens;
     if (!delta.empty() && running.request.on_delta) running.request.on_delta(delta);
   }

@@ -93,6 +93,9 @@ std::vector<StepLogits> FakeEngine::step(std::span<const SequenceStep> batch) {
       throw std::logic_error("fake engine: a sequence twice in a step");
     }
     if (step.tokens.empty()) throw std::logic_error("fake engine: a step without tokens");
+    if (step.sample && step.logits != LogitsOf::last) {
+      throw std::logic_error("fake engine: a token to choose, but not behind the last one");
+    }
     if (length(step.sequence) + static_cast<std::int64_t>(step.tokens.size()) > max_context_) {
       throw std::logic_error("fake engine: context overflow");
     }
@@ -114,6 +117,12 @@ std::vector<StepLogits> FakeEngine::step(std::span<const SequenceStep> batch) {
       if (step.logits == LogitsOf::none || (step.logits == LogitsOf::last && !last)) continue;
       std::fill(row.begin(), row.end(), 0.0f);
       function_(tokens, row);
+      if (step.sample && takes_ && takes_(*step.sample->params)) {
+        result.sampled = sampler_.sample(row, *step.sample->params, *step.sample->history,
+                                         step.sample->position);
+        ++tokens_sampled_;
+        continue;
+      }
       result.values.insert(result.values.end(), row.begin(), row.end());
       ++result.rows;
     }

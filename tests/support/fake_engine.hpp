@@ -38,10 +38,13 @@ class FakeEngine final : public Engine {
   void set_max_rollback(std::int64_t tokens) { max_rollback_ = tokens; }
   /// Beyond so many sequences at a time it has no room (exhausted).
   void set_max_sequences(std::size_t count) { max_sequences_ = count; }
+  /// Whether it takes offers to choose tokens; of which parameters is up to `takes`.
+  void set_samples(std::function<bool(const SamplingParams&)> takes) { takes_ = std::move(takes); }
   /// Called before each step, with its number from 1.
   void set_before_step(std::function<void(int)> function) { before_step_ = std::move(function); }
 
   int steps() const { return steps_; }
+  int tokens_sampled() const { return tokens_sampled_; }
   std::int64_t tokens_fed() const { return tokens_fed_; }
   std::size_t widest_batch() const { return widest_batch_; }
   std::size_t live_sequences() const { return sequences_.size(); }
@@ -57,6 +60,9 @@ class FakeEngine final : public Engine {
   std::size_t max_sequences_ = SIZE_MAX;
   LogitsFunction function_;
   std::function<void(int)> before_step_;
+  std::function<bool(const SamplingParams&)> takes_;
+  Sampler sampler_;
+  int tokens_sampled_ = 0;
   std::map<std::uint64_t, std::vector<TokenId>> sequences_;
   std::uint64_t next_ = 1;
   int steps_ = 0;

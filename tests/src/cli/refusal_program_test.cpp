@@ -269,6 +269,29 @@ TEST_CASE("score that fails half-way prints no JSON", "[cpu][cli]") {
   CHECK(table.out.find("perplexity") == std::string::npos);
 }
 
+TEST_CASE("NaN ends the answers that it came up in, and is told once at the end", "[cpu][cli]") {
+  const TempDir folder;
+  write_changed_tiny_model(folder / "nan", "head.weight", {7}, kNan);
+  write_file(folder / "in.txt", "one\ntwo\n");
+  const auto generated =
+      run_ingot({"generate", "--model", folder / "nan", "--device", "cpu", "--input",
+                 folder / "in.txt", "--output", folder / "out.jsonl"});
+  CAPTURE(generated.err);
+  CHECK(generated.status == 1);
+  const std::string told = "NaN came up while the model ran, in 2 rows of logits";
+  const auto at = generated.err.find(told);
+  CHECK(at != std::string::npos);
+  CHECK(generated.err.find("NaN came up", at + 1) == std::string::npos);
+  const std::string answers = read_file(folder / "out.jsonl");
+  CHECK(answers.find("generation_failed") != std::string::npos);
+  CHECK(answers.find("1 of ") != std::string::npos);
+  const auto chatted =
+      run_ingot({"chat", "--model", folder / "nan", "--device", "cpu", "-p", "one"});
+  CAPTURE(chatted.err);
+  CHECK(chatted.status == 2);
+  CHECK(chatted.err.find("NaN came up while the model ran, in 1 rows") != std::string::npos);
+}
+
 TEST_CASE("every command says the same of a full disk behind standard output", "[cpu][cli]") {
   const std::string model = tiny_model();
   const auto arguments = GENERATE_COPY(values<std::vector<std::string>>({

@@ -1,0 +1,77 @@
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "tests/src/executor/emulated_model.hpp"
+#include "tests/support/emulator/emulated_card.hpp"
+
+using namespace ingot;
+
+namespace {
+
+SamplingParams params(double temperature, double top_p, int top_k, std::optional<int> logprobs) {
+  SamplingParams p;
+  p.temperature = temperature;
+  p.top_p = top_p;
+  p.top_k = top_k;
+  p.top_logprobs = logprobs;
+  p.seed = 77;
+  return p;
+}
+
+}  // namespace
+
+TEST_CASE("the device engine chooses the tokens that the sampler chooses from its logits",
+          "[cpu][executor]") {
+  const auto card = test::emulated_card(std::uint64_t{4} << 30, test::kEmulatedMultiprocessors);
+  const test::SyntheticModel model("tiny");
+  const auto engine = test::emulated_engine(*card, model, 8);
+  const auto prompt = test::some_tokens(engine->config().vocab_size, 3);
+  std::vector<SamplingParams> all{params(0, 1, 0, {}), params(1.3, 0.9, 40, 3),
+                                  params(0.7, 1, 0, 0)};
+  all.push_back(params(0.9, 1, 0, 1));
+  all.back().presence_penalty = 0.5;  // its logits come back
+  const TokenHistory history{.prompt = {prompt.begin(), prompt.end()}, .generated = {}};
+  // Two sequences each: of one the logits come back, of the other the token.
+  std::vector<SequenceStep> batch;
+  const auto first = engine->create_sequence();
+  batch.push_back({first, std::span(prompt).first(2), LogitsOf::none});
+  engine->step(batch);
+  batch.clear();
+  std::vector<SequenceId> sequences{first};
+  while (sequences.size() < 2 * all.size())
+    sequences.push_back(engine->fork(first));
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    batch.push_back({sequences[i], std::span(prompt).last(1), LogitsOf::last});
+    if (i % 2 == 1) batch.back().sample = SampleRequest{&all[i / 2], &history, 3};
+  }
+  const auto results = engine->step(batch);
+  Sampler sampler;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    CAPTURE(i);
+    const StepLogits& logits = results[2 * i];
+    const StepLogits& got = results[2 * i + 1];
+    REQUIRE(logits.rows == 1);
+    if (all[i].has_penalties()) {
+      CHECK_FALSE(got.sampled);
+      CHECK(got.values == logits.values);
+      continue;
+    }
+    REQUIRE(got.sampled);
+    CHECK(got.rows == 0);
+    CHECK(got.values.empty());
+    REQUIRE(*got.sampled);
+    const SampledToken& token = **got.sampled;
+    const auto wanted = value_or_throw(sampler.sample(logits.row(0), all[i], history, 3));
+    CHECK(token.id == wanted.id);
+    REQUIRE(token.logprob.has_value() == wanted.logprob.has_value());
+    REQUIRE(token.top.size() == wanted.top.size());
+    if (!wanted.logprob) continue;
+    CHECK(token.logprob->id == wanted.id);
+    CHECK(token.logprob->logprob == Approx(wanted.logprob->logprob).epsilon(1e-6));
+    for (std::size_t t = 0; t < wanted.top.size(); ++t) {
+      CHECK(token.top[t].id == wanted.top[t].id);
+      CHECK(token.top[t].logit == wanted.top[t].logit);
+    }
+  }
+  CHECK(engine->stats().tokens_sampled == 3);
+}
