@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/cuda/context.hpp"
@@ -86,6 +87,10 @@ class DeviceEngine final : public Engine {
   std::int64_t length(SequenceId sequence) const override;
   void rollback(SequenceId sequence, std::int64_t length) override;
   std::int64_t max_rollback() const override;
+  /// The bytes are those of any device engine of the model, whatever its card and kernels.
+  Result<std::string> snapshot_bytes(SequenceId sequence) const override;
+  /// Errors: exhausted too, where no place or too few pages are free.
+  Result<SequenceId> restore(std::string_view bytes) override;
   /// Chooses tokens where it is offered to, but for penalties and logit bias: those rows' logits
   /// come back.
   std::vector<StepLogits> step(std::span<const SequenceStep> batch) override;

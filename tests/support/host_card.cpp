@@ -20,6 +20,8 @@ namespace {
 
 using namespace cu;
 
+constexpr auto kIllegalAddress = static_cast<CUresult>(700);  // CUDA_ERROR_ILLEGAL_ADDRESS
+
 /// What stands behind a CUstream.
 struct HostStream {
   std::deque<std::function<void()>> work;  // copies and fills
@@ -48,6 +50,9 @@ struct Card {
   std::atomic<int> live = 0;
   std::map<CUdevice_attribute, int> attributes;
   HostCard::Run run = nullptr;
+  int launches = 0;
+  int failing_launch = 0;  // 0: none
+  bool lost = false;
 };
 Card* g_card = nullptr;  // driver functions have no other way to it
 
@@ -87,6 +92,7 @@ void check_block(CUdeviceptr address, std::size_t bytes) {
 }
 
 CUresult enqueue(CUstream stream, void* to, const void* from, std::size_t bytes) {
+  if (g_card->lost) return kIllegalAddress;
   if (!t_current) throw std::logic_error("no context is current");
   reinterpret_cast<HostStream*>(stream)->work.push_back([=] { std::memcpy(to, from, bytes); });
   return CUDA_SUCCESS;
@@ -190,6 +196,7 @@ void fill_stream_functions(DriverApi& api) {
     return CUDA_SUCCESS;
   };
   api.cuStreamSynchronize = [](CUstream stream) {
+    if (g_card->lost) return kIllegalAddress;
     reinterpret_cast<HostStream*>(stream)->run();
     return CUDA_SUCCESS;
   };
@@ -259,6 +266,8 @@ void fill_kernel_functions(DriverApi& api) {
   };
   api.cuLaunchKernelEx = [](const CUlaunchConfig* config, CUfunction function, void** arguments,
                             void**) {
+    g_card->lost |= ++g_card->launches == g_card->failing_launch;
+    if (g_card->lost) return kIllegalAddress;
     reinterpret_cast<HostStream*>(config->hStream)->run();
     g_card->run(*config, reinterpret_cast<void*>(function), arguments[0]);
     return CUDA_SUCCESS;
@@ -302,6 +311,14 @@ HostCard::HostCard(std::uint64_t memory_bytes, int multiprocessors, Run run) {
 HostCard::~HostCard() {
   delete g_card;
   g_card = nullptr;
+}
+
+void HostCard::fail_launch(int n) {
+  g_card->failing_launch = g_card->launches + n;
+}
+
+int HostCard::launches() const {
+  return g_card->launches;
 }
 
 int HostCard::live_objects() const {

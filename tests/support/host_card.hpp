@@ -26,6 +26,10 @@ class HostCard {
   /// Objects of any kind that were made and not destroyed.
   int live_objects() const;
   std::uint64_t free_bytes() const;
+  /// The n-th launch from now fails, and with it whatever is asked of the card afterwards, but for
+  /// giving things back: as a card that has met an illegal address.
+  void fail_launch(int n);
+  int launches() const;
 
  private:
   std::shared_ptr<const cu::DriverApi> driver_;

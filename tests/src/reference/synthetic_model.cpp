@@ -1,5 +1,8 @@
 #include "tests/src/reference/synthetic_model.hpp"
 
+#include <fstream>
+#include <stdexcept>
+
 #include "src/weights/open_checkpoint.hpp"
 #include "src/weights/synth.hpp"
 
@@ -24,6 +27,22 @@ SyntheticModel::SyntheticModel(const std::string& name) {
 
 Checkpoint SyntheticModel::open() const {
   return value_or_throw(open_checkpoint(directory_.path()));
+}
+
+void SyntheticModel::damage(const std::string& tensor, std::size_t offset,
+                            std::string_view bytes) const {
+  const Checkpoint checkpoint = open();
+  const std::filesystem::path file = directory() / "model.safetensors";
+  // The tensor's place in the file: its mapped bytes, counted from those of the last tensor, which
+  // end the file.
+  const auto end = checkpoint.tensors().back().bytes;
+  const std::byte* file_end = end.data() + end.size();
+  const auto from_end = file_end - checkpoint.tensor(tensor).bytes.data();
+  std::fstream out(file, std::ios::in | std::ios::out | std::ios::binary);
+  out.seekp(static_cast<std::streamoff>(std::filesystem::file_size(file)) - from_end +
+            static_cast<std::streamoff>(offset));
+  out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  if (!out.flush()) throw std::runtime_error("damaging " + file.string());
 }
 
 std::filesystem::path golden_dump(const std::string& name) {

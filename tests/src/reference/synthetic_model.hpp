@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "src/checkpoint/checkpoint.hpp"
@@ -19,6 +20,9 @@ class SyntheticModel {
     return ReferenceEngine(open(), options);
   }
   const std::filesystem::path& directory() const { return directory_.path(); }
+
+  /// Overwrites bytes of a tensor in the model's file.
+  void damage(const std::string& tensor, std::size_t offset, std::string_view bytes) const;
 
  private:
   TempDir directory_;
