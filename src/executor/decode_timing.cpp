@@ -6,6 +6,7 @@
 #include "kernel_templates/rope_kv_append.args.h"
 #include "runtime/cuda/stream.hpp"
 #include "src/executor/device_engine_impl.hpp"
+#include "src/executor/step_trace.hpp"
 
 namespace ingot {
 namespace {
@@ -33,6 +34,28 @@ std::uint64_t layer_bytes(const ModelConfig& config, const executor::Layer& laye
     bytes += bytes_of(*m);
   return bytes;
 }
+
+/// Times summed by name.
+class Parts {
+ public:
+  void add(std::string_view name, double us) {
+    auto& part = parts_[std::string(name)];
+    part.name = name;
+    part.us += us;
+    ++part.launches;
+  }
+  /// The largest first.
+  std::vector<DecodeTiming::Part> sorted() const {
+    std::vector<DecodeTiming::Part> list;
+    for (const auto& [name, part] : parts_)
+      list.push_back(part);
+    std::sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.us > b.us; });
+    return list;
+  }
+
+ private:
+  std::map<std::string, DecodeTiming::Part> parts_;
+};
 
 }  // namespace
 
@@ -70,13 +93,13 @@ DecodeTiming DeviceEngine::time_decode(std::span<const SequenceId> sequences, in
   }
   const int rows = static_cast<int>(records.size());
   constexpr int kWarmUp = 3;
-  const std::int64_t total = longest + steps + kWarmUp + 2;
+  const std::int64_t total = longest + 2 * steps + kWarmUp + 2;
   const StepBucket size = bucket_of(
       {.rows = rows, .sequences = rows, .sequence_rows = 1, .logit_rows = rows, .context = total},
       e.max_context);
   executor::Bucket& bucket = e.ready_bucket(size);
   for (auto* record : records)
-    e.grow(*record, record->length + steps + kWarmUp + 2);
+    e.grow(*record, record->length + 2 * steps + kWarmUp + 2);
   std::uint32_t token = 1;
   const auto prepare = [&] {
     executor::StepInputs& in = e.inputs;
@@ -115,8 +138,21 @@ DecodeTiming DeviceEngine::time_decode(std::span<const SequenceId> sequences, in
   timing.step_us = static_cast<double>(end.us_since(begin)) / steps;
   timing.from_graph = bucket.graph.has_value();
 
+  if (executor::StepTrace trace(e.context, e.stream); trace.attach(bucket.program)) {
+    for (int i = 0; i < steps; ++i) {
+      prepare();
+      e.run(bucket);
+    }
+    const auto& launches = bucket.program.launches();
+    const std::vector<double> us = trace.read(launches.size());
+    Parts path;
+    for (std::size_t i = 0; i < us.size(); ++i)
+      path.add(launches[i].name, us[i]);
+    timing.path = path.sorted();
+  }
+
   // Kernel by kernel, twice; the second time counts.
-  std::map<std::string, DecodeTiming::Part> parts;
+  Parts parts;
   double experts = 0;
   int layers = 0;
   for (int round = 0; round < 2; ++round) {
@@ -128,10 +164,7 @@ DecodeTiming DeviceEngine::time_decode(std::span<const SequenceId> sequences, in
       end.record(e.stream);
       end.synchronize();
       if (round == 0) continue;
-      auto& part = parts[std::string(launch.name)];
-      part.name = launch.name;
-      part.us += static_cast<double>(end.us_since(begin));
-      ++part.launches;
+      parts.add(launch.name, static_cast<double>(end.us_since(begin)));
       if (launch.name == "router") {
         std::vector<int> ids(static_cast<std::size_t>(rows * e.model_config.experts_per_token));
         e.memory.fetch(e.stream, e.memory.buffers().experts,
@@ -141,10 +174,7 @@ DecodeTiming DeviceEngine::time_decode(std::span<const SequenceId> sequences, in
       }
     }
   }
-  for (auto& [name, part] : parts)
-    timing.parts.push_back(std::move(part));
-  std::sort(timing.parts.begin(), timing.parts.end(),
-            [](const auto& a, const auto& b) { return a.us > b.us; });
+  timing.parts = parts.sorted();
   timing.experts_read = layers > 0 ? experts / layers : 0;
 
   const ModelConfig& config = e.model_config;

@@ -57,6 +57,9 @@ struct DecodeTiming {
     int launches = 0;
   };
   std::vector<Part> parts;
+  /// What each kind of launch adds to the step from the graph, by the card's clock: the critical
+  /// path. Only where the kernels were made of executor::traced_templates().
+  std::vector<Part> path;
   double experts_read = 0;          ///< distinct experts of a layer, mean
   std::uint64_t weight_bytes = 0;   ///< that a step reads, the chosen experts among them
   std::uint64_t context_bytes = 0;  ///< KV entries and index keys that a step reads
