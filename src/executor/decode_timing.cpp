@@ -37,7 +37,7 @@ std::uint64_t layer_bytes(const ModelConfig& config, const executor::Layer& laye
 }  // namespace
 
 void DeviceEngine::fill_context() {
-  impl_->state.fill(impl_->stream);
+  impl_->ranks.run([](executor::EngineRank& rank) { rank.state->fill(rank.stream); });
 }
 
 SequenceId DeviceEngine::create_filled(std::int64_t length) {
@@ -56,7 +56,7 @@ SequenceId DeviceEngine::create_filled(std::int64_t length) {
   }
   impl_->grow(record, length);
   record.length = record.rollback_floor = length;
-  impl_->stream.synchronize();
+  impl_->apply_changes();
   return sequence;
 }
 
@@ -69,78 +69,97 @@ DecodeTiming DeviceEngine::time_decode(std::span<const SequenceId> sequences, in
     longest = std::max(longest, records.back()->length);
   }
   const int rows = static_cast<int>(records.size());
-  constexpr int kWarmUp = 3;
-  const std::int64_t total = longest + steps + kWarmUp + 2;
-  const StepBucket size = bucket_of(
-      {.rows = rows, .sequences = rows, .sequence_rows = 1, .logit_rows = rows, .context = total},
-      e.max_context);
-  executor::Bucket& bucket = e.ready_bucket(size);
+  constexpr int kWarmUp = 3, kRounds = 2;
+  const int all_steps = steps + kWarmUp + kRounds;
+  const StepBucket size = bucket_of({.rows = rows,
+                                     .sequences = rows,
+                                     .sequence_rows = 1,
+                                     .logit_rows = rows,
+                                     .context = longest + all_steps},
+                                    e.max_context);
   for (auto* record : records)
-    e.grow(*record, record->length + steps + kWarmUp + 2);
-  std::uint32_t token = 1;
-  const auto prepare = [&] {
-    executor::StepInputs& in = e.inputs;
+    e.grow(*record, record->length + all_steps);
+  e.apply_changes();
+  // Every rank makes the same inputs of step `n`, and keeps them until its stream has passed them.
+  const auto prepare = [&](executor::EngineRank& rank, executor::StepInputs& in, int n) {
     for (int r = 0; r < size.rows; ++r) {
       const bool live = r < rows;
-      token = token * 1664525U + 1013904223U;
+      const std::uint32_t token =
+          (static_cast<std::uint32_t>(n * size.rows + r) + 1) * 1664525U + 1013904223U;
       in.ids[r] = live ? static_cast<int>((token >> 8) %
                                           static_cast<std::uint32_t>(e.model_config.vocab_size))
                        : 0;
       auto* record = live ? records[static_cast<std::size_t>(r)] : nullptr;
-      in.positions[r] = live ? static_cast<int>(record->length) : 0;
+      in.positions[r] = live ? static_cast<int>(record->length) + n : 0;
       in.sequences[r] = live ? record->slot : -1;
       in.row_starts[r] = std::min(r, rows);
       in.slots[r] = live ? record->slot : 0;
       in.picks[r] = r;
-      if (live) ++record->length;
     }
     in.row_starts[size.rows] = rows;
-    e.memory.upload(e.stream, in);
+    rank.memory.upload(rank.stream, in);
   };
+  int step = 0;
+  std::vector<executor::StepInputs> inputs(e.ranks.size());
+  const auto inputs_of = [&](const executor::EngineRank& rank) -> executor::StepInputs& {
+    return inputs[static_cast<std::size_t>(rank.tp_rank)];
+  };
+  for (; step < kWarmUp; ++step) {
+    e.make_ready(size);
+    e.ranks.run([&](executor::EngineRank& rank) {
+      prepare(rank, inputs_of(rank), step);
+      rank.launch(size);
+      rank.finish();
+    });
+  }
   DecodeTiming timing;
-  timing.launches = static_cast<int>(bucket.program.launches().size());
-  for (int i = 0; i < kWarmUp; ++i) {
-    prepare();
-    e.run(bucket);
-  }
-  auto begin = cu::Event::create(e.context, cu::Event::Timing::on);
-  auto end = cu::Event::create(e.context, cu::Event::Timing::on);
-  begin.record(e.stream);
-  for (int i = 0; i < steps; ++i) {
-    prepare();
-    e.run(bucket);
-  }
-  end.record(e.stream);
-  end.synchronize();
-  timing.step_us = static_cast<double>(end.us_since(begin)) / steps;
-  timing.from_graph = bucket.graph.has_value();
-
-  // Kernel by kernel, twice; the second time counts.
-  std::map<std::string, DecodeTiming::Part> parts;
+  std::map<std::string, DecodeTiming::Part> parts;  // by what they do
   double experts = 0;
   int layers = 0;
-  for (int round = 0; round < 2; ++round) {
-    prepare();
-    for (const executor::StepLaunch& launch : bucket.program.launches()) {
-      begin.record(e.stream);
-      cu::launch(e.stream, launch.kernel->kernel.function(), launch.kernel->shape,
-                 launch.args.data());
-      end.record(e.stream);
-      end.synchronize();
-      if (round == 0) continue;
-      auto& part = parts[std::string(launch.name)];
-      part.name = launch.name;
-      part.us += static_cast<double>(end.us_since(begin));
-      ++part.launches;
-      if (launch.name == "router") {
-        std::vector<int> ids(static_cast<std::size_t>(rows * e.model_config.experts_per_token));
-        e.memory.fetch(e.stream, e.memory.buffers().experts,
-                       std::as_writable_bytes(std::span(ids)));
-        experts += static_cast<double>(std::set<int>(ids.begin(), ids.end()).size());
-        ++layers;
+  e.ranks.run([&](executor::EngineRank& rank) {
+    executor::StepInputs& in = inputs_of(rank);
+    auto begin = cu::Event::create(rank.context, cu::Event::Timing::on);
+    auto end = cu::Event::create(rank.context, cu::Event::Timing::on);
+    begin.record(rank.stream);
+    for (int i = 0; i < steps; ++i) {
+      prepare(rank, in, step + i);
+      rank.launch(size);
+    }
+    end.record(rank.stream);
+    end.synchronize();
+    const executor::Bucket& bucket = rank.buckets.at(size);
+    if (rank.tp_rank == 0) {
+      timing.step_us = static_cast<double>(end.us_since(begin)) / steps;
+      timing.from_graph = bucket.graph.has_value();
+      timing.launches = static_cast<int>(bucket.program.launches().size());
+    }
+    // Kernel by kernel; the last round counts.
+    for (int round = 0; round < kRounds; ++round) {
+      prepare(rank, in, step + steps + round);
+      for (const executor::StepLaunch& launch : bucket.program.launches()) {
+        begin.record(rank.stream);
+        cu::launch(rank.stream, launch.kernel->kernel.function(), launch.kernel->shape,
+                   launch.args.data());
+        end.record(rank.stream);
+        end.synchronize();
+        if (round + 1 < kRounds || rank.tp_rank != 0) continue;
+        auto& part = parts[std::string(launch.name)];
+        part.name = launch.name;
+        part.us += static_cast<double>(end.us_since(begin));
+        ++part.launches;
+        if (launch.name == "router") {
+          std::vector<int> ids(static_cast<std::size_t>(rows * e.model_config.experts_per_token));
+          rank.memory.fetch(rank.stream, rank.memory.buffers().experts,
+                            std::as_writable_bytes(std::span(ids)));
+          experts += static_cast<double>(std::set<int>(ids.begin(), ids.end()).size());
+          ++layers;
+        }
       }
     }
-  }
+    rank.finish();
+  });
+  for (auto* record : records)
+    record->length += all_steps;
   for (auto& [name, part] : parts)
     timing.parts.push_back(std::move(part));
   std::sort(timing.parts.begin(), timing.parts.end(),
@@ -148,13 +167,15 @@ DecodeTiming DeviceEngine::time_decode(std::span<const SequenceId> sequences, in
   timing.experts_read = layers > 0 ? experts / layers : 0;
 
   const ModelConfig& config = e.model_config;
-  const std::uint64_t expert_bytes =
-      kernels::moe_tile_bytes(2 * config.moe_intermediate_size, config.hidden_size) +
-      kernels::moe_tile_bytes(config.hidden_size, config.moe_intermediate_size);
-  timing.weight_bytes = bytes_of(e.weights.head()) +
+  const int inter =
+      kernels::moe_width(config.moe_intermediate_size / static_cast<int>(e.ranks.size()));
+  const std::uint64_t expert_bytes = kernels::moe_tile_bytes(2 * inter, config.hidden_size) +
+                                     kernels::moe_tile_bytes(config.hidden_size, inter);
+  const executor::DeviceWeights& weights = e.ranks[0].weights;
+  timing.weight_bytes = bytes_of(weights.head()) +
                         static_cast<std::uint64_t>(experts * static_cast<double>(expert_bytes));
-  for (std::size_t i = 0; i < e.weights.layers().size(); ++i) {
-    timing.weight_bytes += layer_bytes(config, e.weights.layers()[i]);
+  for (std::size_t i = 0; i < weights.layers().size(); ++i) {
+    timing.weight_bytes += layer_bytes(config, weights.layers()[i]);
     const LayerKind kind = config.layer_kind(static_cast<int>(i));
     for (const auto* record : records) {
       std::int64_t entries = std::min<std::int64_t>(record->length, config.sliding_window);
