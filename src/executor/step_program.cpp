@@ -35,7 +35,7 @@ class Builder {
       const Layer& layer = weights_.layers()[i];
       hyper_connection(layer.hc_attention, layer.attention_norm, i > 0);
       attention(layer, state_.layer(i), config_.layer_kind(layer_));
-      hyper_connection(layer.hc_ffn, layer.ffn_norm, true);
+      hyper_connection(layer.hc_ffn, layer.ffn_norm, true, b_.z_codes, b_.z_scale);
       experts(layer.experts);
     }
     layer_ = -1;
@@ -85,7 +85,9 @@ class Builder {
 
   /// Streams (and the output of the sublayer before) to the next sublayer's input: b.x, quantised
   /// in b.x_codes.
-  void hyper_connection(const HyperConnection& hc, const kernels::bf16* norm, bool after) {
+  /// @param codes, scale  where the quantised input goes by rows, too, or null
+  void hyper_connection(const HyperConnection& hc, const kernels::bf16* norm, bool after,
+                        kernels::fp8_e4m3* codes = nullptr, float* scale = nullptr) {
     add("hyper-connection", after ? k_.hc_between : k_.hc_first,
         kernels::HcPreArgs{.streams = b_.streams[streams_],
                            .sublayer = b_.f,
@@ -101,6 +103,8 @@ class Builder {
                            .out = b_.x,
                            .codes = b_.x_codes,
                            .code_scale = b_.x_scale,
+                           .row_codes = codes,
+                           .row_scale = scale,
                            .workspace = scratch_.ones,
                            .tokens = rows_,
                            .code_rows = code_rows_,
@@ -384,8 +388,6 @@ class Builder {
                                 .vocabulary = config_.vocab_size,
                                 .tokens = rows_,
                                 .route_scale = config_.routed_scaling_factor});
-    quantize("quantise expert input", k_.expert_quant, b_.x, config_.hidden_size, b_.z_codes,
-             b_.z_scale);
     add("experts", k_.experts,
         kernels::MoeDecodeArgs{.x = b_.z_codes,
                                .x_scale = b_.z_scale,
@@ -482,6 +484,8 @@ class Builder {
                            .out = b_.head_x,
                            .codes = nullptr,
                            .code_scale = nullptr,
+                           .row_codes = nullptr,
+                           .row_scale = nullptr,
                            .workspace = scratch_.ones,
                            .tokens = bucket_.logit_rows,
                            .code_rows = 4,
