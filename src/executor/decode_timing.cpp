@@ -6,6 +6,7 @@
 #include "kernel_templates/rope_kv_append.args.h"
 #include "runtime/cuda/stream.hpp"
 #include "src/executor/device_engine_impl.hpp"
+#include "src/executor/step_trace.hpp"
 
 namespace ingot {
 namespace {
@@ -34,10 +35,61 @@ std::uint64_t layer_bytes(const ModelConfig& config, const executor::Layer& laye
   return bytes;
 }
 
+/// Times summed by name.
+class Parts {
+ public:
+  void add(std::string_view name, double us) {
+    auto& part = parts_[std::string(name)];
+    part.name = name;
+    part.us += us;
+    ++part.launches;
+  }
+  /// The largest first.
+  std::vector<DecodeTiming::Part> sorted() const {
+    std::vector<DecodeTiming::Part> list;
+    for (const auto& [name, part] : parts_)
+      list.push_back(part);
+    std::sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.us > b.us; });
+    return list;
+  }
+
+ private:
+  std::map<std::string, DecodeTiming::Part> parts_;
+};
+
+/// Each kind of launch in a graph of its own, one after another through all layers.
+std::vector<DecodeTiming::Part> time_alone(const executor::EngineRank& rank,
+                                           const executor::Bucket& bucket) {
+  std::map<std::string, std::vector<const executor::StepLaunch*>> kinds;
+  for (const executor::StepLaunch& launch : bucket.program.launches())
+    kinds[std::string(launch.name)].push_back(&launch);
+  auto begin = cu::Event::create(rank.context, cu::Event::Timing::on);
+  auto end = cu::Event::create(rank.context, cu::Event::Timing::on);
+  Parts parts;
+  for (const auto& [name, launches] : kinds) {
+    cu::Capture capture(rank.stream);
+    for (const executor::StepLaunch* launch : launches)
+      cu::launch(rank.stream, launch->kernel->kernel.function(), launch->kernel->shape,
+                 launch->args.data());
+    const auto graph = cu::GraphExec::instantiate(capture.finish());
+    constexpr int kRounds = 3;
+    graph.launch(rank.stream);
+    begin.record(rank.stream);
+    for (int i = 0; i < kRounds; ++i)
+      graph.launch(rank.stream);
+    end.record(rank.stream);
+    end.synchronize();
+    const double us = static_cast<double>(end.us_since(begin)) / kRounds;
+    for (std::size_t i = 0; i < launches.size(); ++i)
+      parts.add(name, us / static_cast<double>(launches.size()));
+  }
+  return parts.sorted();
+}
+
 }  // namespace
 
 void DeviceEngine::fill_context() {
-  impl_->state.fill(impl_->stream);
+  impl_->ranks.run([](executor::EngineRank& rank) { rank.state->fill(rank.stream); });
 }
 
 SequenceId DeviceEngine::create_filled(std::int64_t length) {
@@ -56,7 +108,7 @@ SequenceId DeviceEngine::create_filled(std::int64_t length) {
   }
   impl_->grow(record, length);
   record.length = record.rollback_floor = length;
-  impl_->stream.synchronize();
+  impl_->apply_changes();
   return sequence;
 }
 
@@ -70,91 +122,111 @@ DecodeTiming DeviceEngine::time_decode(std::span<const SequenceId> sequences, in
   }
   const int rows = static_cast<int>(records.size());
   constexpr int kWarmUp = 3;
-  const std::int64_t total = longest + steps + kWarmUp + 2;
-  const StepBucket size = bucket_of(
-      {.rows = rows, .sequences = rows, .sequence_rows = 1, .logit_rows = rows, .context = total},
-      e.max_context);
-  executor::Bucket& bucket = e.ready_bucket(size);
+  const int all_steps = kWarmUp + 2 * steps + 2;  // measured, traced, and launch by launch
+  const StepBucket size = bucket_of({.rows = rows,
+                                     .sequences = rows,
+                                     .sequence_rows = 1,
+                                     .logit_rows = rows,
+                                     .context = longest + all_steps},
+                                    e.max_context);
   for (auto* record : records)
-    e.grow(*record, record->length + steps + kWarmUp + 2);
-  std::uint32_t token = 1;
-  const auto prepare = [&] {
-    executor::StepInputs& in = e.inputs;
+    e.grow(*record, record->length + all_steps);
+  e.apply_changes();
+  // Every rank makes the same inputs of step `n`, and keeps them until its stream has passed them.
+  const auto prepare = [&](executor::EngineRank& rank, executor::StepInputs& in, int n) {
     for (int r = 0; r < size.rows; ++r) {
       const bool live = r < rows;
-      token = token * 1664525U + 1013904223U;
+      const std::uint32_t token =
+          (static_cast<std::uint32_t>(n * size.rows + r) + 1) * 1664525U + 1013904223U;
       in.ids[r] = live ? static_cast<int>((token >> 8) %
                                           static_cast<std::uint32_t>(e.model_config.vocab_size))
                        : 0;
       auto* record = live ? records[static_cast<std::size_t>(r)] : nullptr;
-      in.positions[r] = live ? static_cast<int>(record->length) : 0;
+      in.positions[r] = live ? static_cast<int>(record->length) + n : 0;
       in.sequences[r] = live ? record->slot : -1;
       in.row_starts[r] = std::min(r, rows);
       in.slots[r] = live ? record->slot : 0;
       in.picks[r] = r;
-      if (live) ++record->length;
     }
     in.row_starts[size.rows] = rows;
-    e.memory.upload(e.stream, in);
+    rank.memory.upload(rank.stream, in);
   };
+  int step = 0;
+  std::vector<executor::StepInputs> inputs(e.ranks.size());
+  const auto inputs_of = [&](const executor::EngineRank& rank) -> executor::StepInputs& {
+    return inputs[static_cast<std::size_t>(rank.tp_rank)];
+  };
+  for (; step < kWarmUp; ++step) {
+    e.make_ready(size);
+    e.ranks.run([&](executor::EngineRank& rank) {
+      prepare(rank, inputs_of(rank), step);
+      rank.launch(size);
+      rank.finish();
+    });
+  }
   DecodeTiming timing;
-  timing.launches = static_cast<int>(bucket.program.launches().size());
-  for (int i = 0; i < kWarmUp; ++i) {
-    prepare();
-    e.run(bucket);
-  }
-  auto begin = cu::Event::create(e.context, cu::Event::Timing::on);
-  auto end = cu::Event::create(e.context, cu::Event::Timing::on);
-  begin.record(e.stream);
-  for (int i = 0; i < steps; ++i) {
-    prepare();
-    e.run(bucket);
-  }
-  end.record(e.stream);
-  end.synchronize();
-  timing.step_us = static_cast<double>(end.us_since(begin)) / steps;
-  timing.from_graph = bucket.graph.has_value();
-
-  // Kernel by kernel, twice; the second time counts.
-  std::map<std::string, DecodeTiming::Part> parts;
   double experts = 0;
   int layers = 0;
-  for (int round = 0; round < 2; ++round) {
-    prepare();
-    for (const executor::StepLaunch& launch : bucket.program.launches()) {
-      begin.record(e.stream);
-      cu::launch(e.stream, launch.kernel->kernel.function(), launch.kernel->shape,
-                 launch.args.data());
-      end.record(e.stream);
-      end.synchronize();
-      if (round == 0) continue;
-      auto& part = parts[std::string(launch.name)];
-      part.name = launch.name;
-      part.us += static_cast<double>(end.us_since(begin));
-      ++part.launches;
-      if (launch.name == "router") {
-        std::vector<int> ids(static_cast<std::size_t>(rows * e.model_config.experts_per_token));
-        e.memory.fetch(e.stream, e.memory.buffers().experts,
-                       std::as_writable_bytes(std::span(ids)));
-        experts += static_cast<double>(std::set<int>(ids.begin(), ids.end()).size());
-        ++layers;
+  e.ranks.run([&](executor::EngineRank& rank) {
+    executor::StepInputs& in = inputs_of(rank);
+    auto begin = cu::Event::create(rank.context, cu::Event::Timing::on);
+    auto end = cu::Event::create(rank.context, cu::Event::Timing::on);
+    int n = step;
+    const auto run_steps = [&] {
+      for (int i = 0; i < steps; ++i) {
+        prepare(rank, in, n++);
+        rank.launch(size);
       }
+    };
+    begin.record(rank.stream);
+    run_steps();
+    end.record(rank.stream);
+    end.synchronize();
+    const executor::Bucket& bucket = rank.buckets.at(size);
+    const auto& launches = bucket.program.launches();
+    const bool reports = rank.tp_rank == 0;
+    if (reports) {
+      timing.step_us = static_cast<double>(end.us_since(begin)) / steps;
+      timing.from_graph = bucket.graph.has_value();
+      timing.launches = static_cast<int>(launches.size());
     }
-  }
-  for (auto& [name, part] : parts)
-    timing.parts.push_back(std::move(part));
-  std::sort(timing.parts.begin(), timing.parts.end(),
-            [](const auto& a, const auto& b) { return a.us > b.us; });
+    if (executor::StepTrace trace(rank.context, rank.stream); trace.attach(bucket.program)) {
+      run_steps();
+      const std::vector<double> us = trace.read(launches.size());
+      Parts path;
+      for (std::size_t i = 0; i < us.size(); ++i)
+        path.add(launches[i].name, us[i]);
+      if (reports) timing.path = path.sorted();
+    }
+    auto parts = time_alone(rank, bucket);
+    if (reports) timing.parts = std::move(parts);
+    prepare(rank, in, n);
+    for (const executor::StepLaunch& launch : launches) {
+      cu::launch(rank.stream, launch.kernel->kernel.function(), launch.kernel->shape,
+                 launch.args.data());
+      if (launch.name != "router" || !reports) continue;
+      std::vector<int> ids(static_cast<std::size_t>(rows * e.model_config.experts_per_token));
+      rank.memory.fetch(rank.stream, rank.memory.buffers().experts,
+                        std::as_writable_bytes(std::span(ids)));
+      experts += static_cast<double>(std::set<int>(ids.begin(), ids.end()).size());
+      ++layers;
+    }
+    rank.finish();
+  });
+  for (auto* record : records)
+    record->length += all_steps;
   timing.experts_read = layers > 0 ? experts / layers : 0;
 
   const ModelConfig& config = e.model_config;
-  const std::uint64_t expert_bytes =
-      kernels::moe_tile_bytes(2 * config.moe_intermediate_size, config.hidden_size) +
-      kernels::moe_tile_bytes(config.hidden_size, config.moe_intermediate_size);
-  timing.weight_bytes = bytes_of(e.weights.head()) +
+  const int inter =
+      kernels::moe_width(config.moe_intermediate_size / static_cast<int>(e.ranks.size()));
+  const std::uint64_t expert_bytes = kernels::moe_tile_bytes(2 * inter, config.hidden_size) +
+                                     kernels::moe_tile_bytes(config.hidden_size, inter);
+  const executor::DeviceWeights& weights = e.ranks[0].weights;
+  timing.weight_bytes = bytes_of(weights.head()) +
                         static_cast<std::uint64_t>(experts * static_cast<double>(expert_bytes));
-  for (std::size_t i = 0; i < e.weights.layers().size(); ++i) {
-    timing.weight_bytes += layer_bytes(config, e.weights.layers()[i]);
+  for (std::size_t i = 0; i < weights.layers().size(); ++i) {
+    timing.weight_bytes += layer_bytes(config, weights.layers()[i]);
     const LayerKind kind = config.layer_kind(static_cast<int>(i));
     for (const auto* record : records) {
       std::int64_t entries = std::min<std::int64_t>(record->length, config.sliding_window);

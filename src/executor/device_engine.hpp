@@ -48,25 +48,40 @@ struct DeviceStats {
   std::int64_t tokens_sampled = 0;  ///< chosen on the device
 };
 
+/// What a tensor parallel rank is given: a card and its share of the weights.
+struct DeviceRank {
+  cu::Context context;
+  executor::DeviceWeights weights;
+};
+
 /// Where the time of a decode step goes, and what it has to read.
 struct DecodeTiming {
   double step_us = 0;  ///< mean of a step, launches and dependencies included
   int launches = 0;    ///< of a step
   bool from_graph = false;
-  /// Kernels run one by one, by what they do: their own time, without what graphs overlap.
+  /// Launches by what they do; `us` is of all of them together.
   struct Part {
     std::string name;
     double us = 0;
     int launches = 0;
   };
+  /// Each kind of launch in a graph of its own: without the others' traffic and edges.
   std::vector<Part> parts;
+  /// What each kind of launch adds to the step from the graph, by the card's clock: the critical
+  /// path. Only where the kernels were made of executor::traced_templates().
+  std::vector<Part> path;
   double experts_read = 0;          ///< distinct experts of a layer, mean
   std::uint64_t weight_bytes = 0;   ///< that a step reads, the chosen experts among them
   std::uint64_t context_bytes = 0;  ///< KV entries and index keys that a step reads
 };
 
-/// The model on one GPU: kernels of the bucket that a step falls into, made for this card, launched
-/// in order on one stream, from a CUDA graph once the bucket has run before.
+/// The model on one GPU, or on one per tensor parallel rank: kernels of the bucket that a step
+/// falls into, made for this card, launched in order on one stream, from a CUDA graph once the
+/// bucket has run before. Ranks run on threads of the engine, but for rank 0, which runs on the
+/// caller's.
+///
+/// Where a rank of several fails, the others stop within seconds, its error is thrown once, and
+/// every later step is refused.
 ///
 /// A sequence's logits depend on the batch and on how its tokens were cut into steps within the
 /// rounding of the kernels that these buckets choose.
@@ -77,6 +92,11 @@ class DeviceEngine final : public Engine {
   /// kernels do not take; cuda where memory does not suffice (what was needed, what is free).
   DeviceEngine(cu::Context context, ModelConfig config, executor::DeviceWeights weights,
                KernelSource source, const DeviceOptions& options);
+  /// @param ranks  in order, each with the weights of its rank of ranks.size(); the first one's
+  ///               context must be current
+  /// Errors (thrown): as above, and unsupported for cards of different kinds.
+  DeviceEngine(std::vector<DeviceRank> ranks, ModelConfig config, KernelSource source,
+               const DeviceOptions& options);
   ~DeviceEngine() override;
 
   const ModelConfig& config() const override;

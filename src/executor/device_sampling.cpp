@@ -65,7 +65,8 @@ Result<SampledToken> sampled_token(const kernels::SampleResult& result,
 namespace ingot {
 
 bool DeviceEngine::Impl::takes(const SequenceStep& step) const {
-  return step.sample && can_sample(model_config) &&
+  // Of several ranks each has the logits of its share of the vocabulary.
+  return step.sample && ranks.size() == 1 && can_sample(model_config) &&
          executor::samples_on_device(*step.sample->params);
 }
 
@@ -76,9 +77,11 @@ void DeviceEngine::Impl::set_samples(std::span<const LogitRow> wanted, int rows)
   }
 }
 
-void DeviceEngine::Impl::fetch_samples(std::span<const LogitRow> wanted, int rows) {
+void DeviceEngine::Impl::fetch_samples(EngineRank& rank, std::span<const LogitRow> wanted,
+                                       int rows) {
   std::vector<kernels::SampleResult> results(static_cast<std::size_t>(rows));
-  memory.fetch(stream, memory.buffers().samples, std::as_writable_bytes(std::span(results)));
+  rank.memory.fetch(rank.stream, rank.memory.buffers().samples,
+                    std::as_writable_bytes(std::span(results)));
   for (const auto& [row, part] : wanted) {
     if (!part->sample) continue;
     const kernels::SampleResult& result = results[static_cast<std::size_t>(row)];

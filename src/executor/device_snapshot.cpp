@@ -176,6 +176,8 @@ std::vector<std::size_t> section_bytes(const ModelConfig& config, const DeviceSt
 Result<std::string> DeviceEngine::snapshot_bytes(SequenceId sequence) const {
   const SequenceRecord& r = impl_->record(sequence, "saving a sequence");
   const ModelConfig& config = impl_->model_config;
+  // Every rank holds the same state: KV entries and index keys are not split.
+  impl_->apply_changes();
   ByteWriter out;
   out.text(kStateFormat);
   out.u64(static_cast<std::uint64_t>(config.num_layers));
@@ -183,8 +185,11 @@ Result<std::string> DeviceEngine::snapshot_bytes(SequenceId sequence) const {
     out.u64(static_cast<std::uint64_t>(config.ratio(i)));
   out.u64(static_cast<std::uint64_t>(r.length));
   out.u64(static_cast<std::uint64_t>(r.rollback_floor));
-  for (const Section& section : sections_of(config, impl_->state, r))
-    out.text(fetch(impl_->stream, section));
+  impl_->ranks.run([&](executor::EngineRank& rank) {
+    if (rank.tp_rank != 0) return;
+    for (const Section& section : sections_of(config, *rank.state, r))
+      out.text(fetch(rank.stream, section));
+  });
   return out.take();
 }
 
@@ -214,7 +219,7 @@ Result<SequenceId> DeviceEngine::restore(std::string_view bytes) {
   const auto tokens = static_cast<std::int64_t>(length);
   std::vector<std::string_view> parts;
   for (const std::size_t wanted :
-       section_bytes(config, impl_->state, tokens, static_cast<std::int64_t>(floor))) {
+       section_bytes(config, *impl_->ranks[0].state, tokens, static_cast<std::int64_t>(floor))) {
     parts.push_back(in.text());
     if (parts.back().size() != wanted) {
       return fail(ErrorCode::corrupt, "restoring a sequence: its state contradicts itself");
@@ -242,9 +247,12 @@ Result<SequenceId> DeviceEngine::restore(std::string_view bytes) {
   impl_->grow(r, tokens);
   r.length = tokens;
   r.rollback_floor = static_cast<std::int64_t>(floor);
-  const std::vector<Section> sections = sections_of(config, impl_->state, r);
-  for (std::size_t i = 0; i < sections.size(); ++i)
-    put(impl_->stream, sections[i], parts[i]);
+  impl_->apply_changes();
+  impl_->ranks.run([&](executor::EngineRank& rank) {
+    const std::vector<Section> sections = sections_of(config, *rank.state, r);
+    for (std::size_t i = 0; i < sections.size(); ++i)
+      put(rank.stream, sections[i], parts[i]);
+  });
   return *made;
 }
 

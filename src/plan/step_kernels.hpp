@@ -21,8 +21,8 @@ struct StepKernels {
       wq_b_indexer{}, q_norm_rope{}, kv_append{}, csa_linear{}, hca_linear{}, csa_compress{},
       index_compress{}, hca_compress{}, index_queries{}, index_scores{}, index_topk{},
       swa_attention{}, csa_attention{}, hca_attention{}, wo_a{}, o_quant{}, wo_b{}, gate{},
-      router{}, hash_router{}, expert_quant{}, experts{}, shared_up{}, shared_activation{},
-      shared_down{}, expert_sum{}, hc_last{}, pick_rows{}, hc_head{}, head{}, sample{};
+      router{}, hash_router{}, experts{}, shared_up{}, shared_activation{}, shared_down{},
+      expert_sum{}, hc_last{}, pick_rows{}, hc_head{}, head{}, sample{};
   std::vector<Slot> all;  ///< those that this model's steps launch
 
   /// Wants every kernel of the bucket that the model's layers launch.
@@ -116,7 +116,6 @@ StepKernels StepKernels::want(Collector& collector, const ModelConfig& config,
   if (config.num_hash_layers < config.num_layers) {
     add.template operator()<kernels::RouterTopk>(k.router, p.router);
   }
-  add.template operator()<kernels::ActQuant>(k.expert_quant, p.expert_quant);
   add.template operator()<kernels::MoeDecode>(k.experts, p.experts);
   linear(k.shared_up, p.shared_up);
   add.template operator()<kernels::SwigluQuant>(k.shared_activation, p.shared_activation);

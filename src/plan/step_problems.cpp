@@ -103,7 +103,6 @@ StepProblems step_problems(const ModelConfig& config, int tp, const StepBucket& 
               .gate = router_gate};
   p.hash_router = p.router;
   p.hash_router.hash = true;
-  p.expert_quant = {.tokens = rows, .cols = hidden, .tiled = false};
   p.experts = {.batch = rows,
                .inter = kernels::moe_width(inter),
                .hidden = hidden,

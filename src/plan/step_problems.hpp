@@ -82,7 +82,6 @@ struct StepProblems {
   kernels::Fp8LinearProblem wo_b;
   std::optional<kernels::Bf16LinearProblem> gate;  ///< where the router does not multiply it
   kernels::RouterTopkProblem router, hash_router;
-  kernels::ActQuantProblem expert_quant;
   kernels::MoeDecodeProblem experts;
   kernels::Fp8LinearProblem shared_up;  ///< w1 and w3
   kernels::SwigluQuantProblem shared_activation;

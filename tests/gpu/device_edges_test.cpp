@@ -213,6 +213,31 @@ TEST_CASE("a saved sequence is to the byte a cold run's and goes on as it did",
   }
 }
 
+TEST_CASE("a short run of the whole engine stays in bounds", "[gpu][model][sanitize]") {
+  const test::SyntheticModel model("tiny");
+  const auto engine = device_engine(model.open(), {.max_context = 512, .max_sequences = 4});
+  if (!engine) return;
+  const auto tokens = some_tokens(512, 150);
+  const auto all = std::span(tokens);
+  const auto sequence = engine->create_sequence();
+  run(*engine, sequence, all.first(130), LogitsOf::last);
+  SamplingParams params;
+  params.top_p = 0.9;
+  params.top_logprobs = 2;
+  const TokenHistory history;
+  for (std::size_t i = 130; i < 134; ++i) {
+    const SequenceStep step{sequence, all.subspan(i, 1), LogitsOf::last,
+                            SampleRequest{&params, &history, static_cast<std::int64_t>(i) + 1}};
+    const auto results = engine->step({&step, 1});
+    REQUIRE(results[0].sampled);
+    CHECK(results[0].sampled->has_value());
+  }
+  const auto copy = engine->fork(sequence);
+  run(*engine, copy, all.subspan(134, 2), LogitsOf::all);
+  const auto restored = value_or_throw(engine->restore(saved(*engine, copy)));
+  run(*engine, restored, all.subspan(136, 1));
+}
+
 TEST_CASE("NaN stays in its own sequence and is counted", "[gpu][model][faults]") {
   const test::SyntheticModel model("tiny");
   const std::size_t row_bytes = static_cast<std::size_t>(model.open().config().hidden_size) * 2;
