@@ -122,3 +122,20 @@ TEST_CASE("a NaN that the engine meets while it chooses ends that answer alone",
   }
   CHECK(failed == 1);
 }
+
+TEST_CASE("an engine that fails in mid-step is heard of, and every sequence is given back",
+          "[cpu][schedule]") {
+  FakeEngine engine;
+  engine.set_samples([](const SamplingParams&) { return true; });
+  engine.set_before_step([](int step) {
+    if (step == 5) throw EngineError(ErrorCode::cuda, "launching a kernel: the card is lost");
+  });
+  std::vector<SamplingParams> params(7);
+  for (auto& p : params) {
+    p.max_tokens = 20;
+    p.ignore_eos = true;
+  }
+  CHECK_THROWS_WITH(answers(engine, params), Catch::Contains("the card is lost"));
+  CHECK(engine.steps() == 5);
+  CHECK(engine.live_sequences() == 0);
+}
