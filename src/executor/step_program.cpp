@@ -152,22 +152,19 @@ class Builder {
     first.segments[0] = segment(layer.wq_a, b_.q_latent);
     first.segments[1] = segment(layer.wkv, b_.kv);
     add("wq_a, wkv", k_.wq_a_wkv, first);
-    add("kv append", k_.kv_append,
+    add("kv append, q norm", k_.kv_append,
         kernels::RopeKvAppendArgs{.kv = b_.kv,
                                   .norm_weight = layer.kv_norm,
                                   .frequencies = frequencies,
                                   .positions = b_.inputs->positions,
                                   .slots = b_.append_slots,
                                   .pool = state.window,
+                                  .latent = b_.q_latent,
+                                  .latent_weight = layer.q_norm,
+                                  .latent_out = b_.q_latent_normed,
                                   .tokens = rows_,
                                   .kv_stride = layer.wkv.rows,
                                   .epsilon = config_.rms_norm_eps});
-    add("q norm", k_.q_norm,
-        kernels::RmsNormArgs{.input = b_.q_latent,
-                             .weight = layer.q_norm,
-                             .output = b_.q_latent_normed,
-                             .rows = rows_,
-                             .eps = config_.rms_norm_eps});
     if (!quantizes_inline()) {
       quantize("quantise q latent", k_.q_quant, b_.q_latent_normed, config_.q_lora_rank, b_.q_codes,
                b_.q_scale);

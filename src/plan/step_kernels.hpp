@@ -17,7 +17,7 @@ namespace ingot {
 /// list of what to compile and tune. The one place that says which families serve what.
 struct StepKernels {
   using Slot = std::size_t;
-  Slot slots{}, embedding{}, hc_first{}, hc_between{}, wq_a_wkv{}, q_norm{}, q_quant{}, wq_b{},
+  Slot slots{}, embedding{}, hc_first{}, hc_between{}, wq_a_wkv{}, q_quant{}, wq_b{},
       wq_b_indexer{}, q_norm_rope{}, kv_append{}, csa_linear{}, hca_linear{}, csa_compress{},
       index_compress{}, hca_compress{}, index_queries{}, index_scores{}, index_topk{},
       swa_attention{}, csa_attention{}, hca_attention{}, wo_a{}, o_quant{}, wo_b{}, gate{},
@@ -85,7 +85,6 @@ StepKernels StepKernels::want(Collector& collector, const ModelConfig& config,
   add.template operator()<kernels::HcPre>(k.hc_first, p.hc_first);
   add.template operator()<kernels::HcPre>(k.hc_between, p.hc_between);
   linear(k.wq_a_wkv, p.wq_a_wkv);
-  add.template operator()<kernels::RmsNorm>(k.q_norm, p.q_norm);
   if (p.q_quant) add.template operator()<kernels::ActQuant>(k.q_quant, *p.q_quant);
   if (swa || hca) linear(k.wq_b, p.wq_b);
   add.template operator()<kernels::QNormRope>(k.q_norm_rope, p.q_norm_rope);

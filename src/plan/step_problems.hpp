@@ -18,7 +18,6 @@
 #include "kernel_templates/indexer_topk.space.hpp"
 #include "kernel_templates/moe_decode.space.hpp"
 #include "kernel_templates/q_norm_rope.space.hpp"
-#include "kernel_templates/rms_norm.space.hpp"
 #include "kernel_templates/rope_kv_append.space.hpp"
 #include "kernel_templates/router_topk.space.hpp"
 #include "kernel_templates/sample_tokens.space.hpp"
@@ -64,7 +63,6 @@ struct StepProblems {
   kernels::HcPreProblem hc_first;    ///< in front of the first sublayer
   kernels::HcPreProblem hc_between;  ///< in front of all others: takes the output before along
   kernels::Fp8LinearProblem wq_a_wkv;
-  kernels::RmsNormProblem q_norm;
   std::optional<kernels::ActQuantProblem> q_quant;  ///< where wq_b does not quantise its input
   kernels::Fp8LinearProblem wq_b;                   ///< of layers without an indexer
   kernels::Fp8LinearProblem wq_b_indexer;           ///< with the indexer's queries
