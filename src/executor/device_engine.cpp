@@ -234,15 +234,14 @@ std::vector<std::vector<executor::Part>> DeviceEngine::Impl::plan(
       const std::int64_t first = std::max(begin, tokens - wanted_rows);
       const std::int64_t wanted = std::max<std::int64_t>(0, begin + count - first);
       const auto at = static_cast<std::size_t>(first - (tokens - wanted_rows)) * vocab;
-      const bool samples = sampled && wanted > 0;
       passes.back().push_back(
           {.record = table.find(batch[i].sequence),
            .tokens = batch[i].tokens.subspan(static_cast<std::size_t>(begin),
                                              static_cast<std::size_t>(count)),
            .logits = wanted > 0 && !sampled ? result.values.data() + at : nullptr,
            .wanted = wanted,
-           .sample = samples ? batch[i].sample : std::nullopt,
-           .sampled = samples ? &result.sampled : nullptr});
+           .sample = sampled && wanted > 0 ? batch[i].sample : std::nullopt,
+           .result = &result});
       begin += count;
       rows += count;
     }
@@ -309,6 +308,7 @@ void DeviceEngine::Impl::run_pass(std::span<Part> parts) {
   ranks.run([&](EngineRank& rank) {
     rank.apply(changes);
     rank.memory.upload(rank.stream, in, sample_rows);
+    adjustments.upload(rank.memory, rank.stream, model_config.vocab_size);
     rank.launch(size);
     if (rank.tp_rank == 0) {
       for (const auto& [row, part] : wanted) {

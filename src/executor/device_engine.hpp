@@ -111,8 +111,9 @@ class DeviceEngine final : public Engine {
   Result<std::string> snapshot_bytes(SequenceId sequence) const override;
   /// Errors: exhausted too, where no place or too few pages are free.
   Result<SequenceId> restore(std::string_view bytes) override;
-  /// Chooses tokens where it is offered to, but for penalties and logit bias: those rows' logits
-  /// come back.
+  /// Chooses tokens where it is offered to. Logits come back all the same of a row with more than
+  /// 512 entries of logit bias, or with penalties or a bias behind the first 64 wanted rows of a
+  /// pass, and of all rows of several ranks.
   std::vector<StepLogits> step(std::span<const SequenceStep> batch) override;
   NumericFaults numeric_faults() const override;
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "src/executor/device_engine.hpp"
+#include "src/executor/device_sampling.hpp"
 #include "src/executor/engine_rank.hpp"
 #include "src/executor/rank_threads.hpp"
 #include "src/executor/sequence_table.hpp"
@@ -20,9 +21,8 @@ struct Part {
   std::span<const TokenId> tokens;
   float* logits = nullptr;  // of the last `wanted` tokens
   std::int64_t wanted = 0;
-  // Instead of logits: how the token behind the last one is chosen, and where it goes.
-  std::optional<SampleRequest> sample;
-  std::optional<Result<SampledToken>>* sampled = nullptr;
+  std::optional<SampleRequest> sample;  // how the token behind the last one is chosen instead
+  StepLogits* result = nullptr;
 };
 
 /// All ranks with their threads.
@@ -82,7 +82,8 @@ struct DeviceEngine::Impl {
     int row = 0;
     Part* part = nullptr;
   };
-  /// Writes down how the rows of a sampled bucket's logits are chosen.
+  /// Writes down how the rows of a sampled bucket's logits are chosen. A part that cannot be gets
+  /// its logits.
   void set_samples(std::span<const LogitRow> wanted, int rows);
   void count_nan_rows(std::span<const float> logits);
   /// Brings what a rank chose; waits for its stream.
@@ -96,6 +97,7 @@ struct DeviceEngine::Impl {
   executor::SequenceTable table;
   std::vector<StateChange> changes;
   executor::StepInputs inputs{};
+  executor::SampleAdjustments adjustments;  // of the step whose inputs these are
   DeviceStats counted;
 };
 

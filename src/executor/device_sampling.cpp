@@ -12,14 +12,65 @@ namespace {
 
 static_assert(kernels::SAMPLE_MOST_LOGPROBS >= kMaxTopLogprobs);
 
+/// The kernel looks for earlier entries of the same token: their number counts in the square.
+constexpr std::size_t kMostRowBiases = 512;
+// SampleTokensArgs::counts: bit 15, in the prompt; the others, how often generated.
+constexpr kernels::u16 kInPrompt = 0x8000;
+constexpr int kMostCounted = 0x7fff;
+
 TokenLogprob logprob_of(const kernels::SampleLogprob& entry) {
   return {.id = entry.id, .logit = entry.logit, .logprob = entry.logprob};
 }
 
 }  // namespace
 
-bool samples_on_device(const SamplingParams& params) {
-  return !params.has_penalties() && params.logit_bias.empty();
+void SampleAdjustments::clear() {
+  counts_.clear();
+  bias_ids_.clear();
+  bias_values_.clear();
+}
+
+bool SampleAdjustments::add(int index, const SampleRequest& request, int vocab_size,
+                            kernels::SampleRow& row) {
+  const SamplingParams& p = *request.params;
+  if (!p.has_penalties() && p.logit_bias.empty()) return true;
+  if (index >= StepInputs::kMostAdjustedRows || p.logit_bias.size() > kMostRowBiases ||
+      bias_ids_.size() + p.logit_bias.size() > StepInputs::kMostBiases)
+    return false;
+  if (p.has_penalties()) {
+    Counts counts{.row = index,
+                  .values = std::vector<kernels::u16>(static_cast<std::size_t>(vocab_size))};
+    for (const auto& [id, times] : request.history->generated) {
+      if (times > kMostCounted) return false;
+      counts.values[static_cast<std::size_t>(id)] = static_cast<kernels::u16>(times);
+    }
+    for (const TokenId id : request.history->prompt)
+      counts.values[static_cast<std::size_t>(id)] |= kInPrompt;
+    counts_.push_back(std::move(counts));
+    row.has_penalties = 1;
+    row.repetition_penalty = p.repetition_penalty;
+    row.presence_penalty = p.presence_penalty;
+    row.frequency_penalty = p.frequency_penalty;
+  }
+  row.bias_begin = static_cast<int>(bias_ids_.size());
+  row.bias_count = static_cast<int>(p.logit_bias.size());
+  for (const auto& [id, bias] : p.logit_bias) {
+    bias_ids_.push_back(id);
+    bias_values_.push_back(bias);
+  }
+  return true;
+}
+
+void SampleAdjustments::upload(const StepMemory& memory, const cu::Stream& stream,
+                               int vocab_size) const {
+  const StepBuffers& b = memory.buffers();
+  for (const Counts& counts : counts_) {
+    memory.put(stream, b.sample_counts + static_cast<std::ptrdiff_t>(counts.row) * vocab_size,
+               std::as_bytes(std::span(counts.values)));
+  }
+  if (bias_ids_.empty()) return;
+  memory.put(stream, b.bias_ids, std::as_bytes(std::span(bias_ids_)));
+  memory.put(stream, b.bias_values, std::as_bytes(std::span(bias_values_)));
 }
 
 kernels::SampleRow sample_row(const SampleRequest& request) {
@@ -66,14 +117,23 @@ namespace ingot {
 
 bool DeviceEngine::Impl::takes(const SequenceStep& step) const {
   // Of several ranks each has the logits of its share of the vocabulary.
-  return step.sample && ranks.size() == 1 && can_sample(model_config) &&
-         executor::samples_on_device(*step.sample->params);
+  return step.sample && ranks.size() == 1 && can_sample(model_config);
 }
 
 void DeviceEngine::Impl::set_samples(std::span<const LogitRow> wanted, int rows) {
+  adjustments.clear();
   std::fill_n(inputs.samples, rows, executor::unused_sample_row());
-  for (const auto& [row, part] : wanted) {
-    if (part->sample) inputs.samples[row] = executor::sample_row(*part->sample);
+  for (const auto& [index, part] : wanted) {
+    if (!part->sample) continue;
+    kernels::SampleRow row = executor::sample_row(*part->sample);
+    if (adjustments.add(index, *part->sample, model_config.vocab_size, row)) {
+      inputs.samples[index] = row;
+      continue;
+    }
+    part->sample.reset();
+    part->result->rows = 1;
+    part->result->values.resize(static_cast<std::size_t>(model_config.vocab_size));
+    part->logits = part->result->values.data();
   }
 }
 
@@ -85,7 +145,7 @@ void DeviceEngine::Impl::fetch_samples(EngineRank& rank, std::span<const LogitRo
   for (const auto& [row, part] : wanted) {
     if (!part->sample) continue;
     const kernels::SampleResult& result = results[static_cast<std::size_t>(row)];
-    *part->sampled =
+    part->result->sampled =
         executor::sampled_token(result, *part->sample->params, model_config.vocab_size);
     counted.nan_rows += result.bad_logits > 0 ? 1 : 0;
     ++counted.tokens_sampled;

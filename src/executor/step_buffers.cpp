@@ -90,6 +90,10 @@ std::uint64_t place_all(StepBuffers& b, cu::CUdeviceptr base, const ModelConfig&
   a.place(b.logits, rows * (config.vocab_size / tp));
   a.place(b.samples, rows);
   a.place(b.sample_counters, 2 * rows);
+  a.place(b.sample_counts, std::int64_t{StepInputs::kMostAdjustedRows} * config.vocab_size);
+  a.place(b.sample_adjusted, std::int64_t{StepInputs::kMostAdjustedRows} * config.vocab_size);
+  a.place(b.bias_ids, StepInputs::kMostBiases);
+  a.place(b.bias_values, StepInputs::kMostBiases);
   return a.bytes();
 }
 
@@ -112,6 +116,10 @@ void StepMemory::upload(const cu::Stream& stream, const StepInputs& inputs, int 
   const std::size_t bytes = offsetof(StepInputs, samples) +
                             static_cast<std::size_t>(samples) * sizeof(StepInputs::samples[0]);
   memory_.copy_from_host(stream, std::as_bytes(std::span(&inputs, 1)).first(bytes), offset);
+}
+
+void StepMemory::put(const cu::Stream& stream, void* to, std::span<const std::byte> from) const {
+  memory_.copy_from_host(stream, from, reinterpret_cast<cu::CUdeviceptr>(to) - memory_.address());
 }
 
 void StepMemory::fetch(const cu::Stream& stream, const void* from, std::span<std::byte> to) const {

@@ -18,6 +18,10 @@ namespace ingot::executor {
 /// query token. Rows past those of the step are idle: their sequence is -1.
 struct StepInputs {
   static constexpr int kMostRows = 256;
+  /// Of a sampled step: rows of logits, from the first on, that penalties and logit bias can
+  /// change, and entries of all lists of bias.
+  static constexpr int kMostAdjustedRows = 64;
+  static constexpr int kMostBiases = 4096;
   int ids[kMostRows];             ///< token ids
   int positions[kMostRows];       ///< of each row in its sequence
   int sequences[kMostRows];       ///< slot of each row's sequence
@@ -74,6 +78,11 @@ struct StepBuffers {
   float* logits = nullptr;  ///< [rows, vocabulary share]
   kernels::SampleResult* samples = nullptr;
   kernels::u32* sample_counters = nullptr;  ///< [rows, 2] zero at first, then left alone
+  /// [kMostAdjustedRows, vocabulary] as SampleTokensArgs has them; counts are written each step.
+  kernels::u16* sample_counts = nullptr;
+  float* sample_adjusted = nullptr;
+  int* bias_ids = nullptr;  ///< [kMostBiases]
+  double* bias_values = nullptr;
 };
 
 /// Owns the memory of StepBuffers, for steps of StepInputs::kMostRows rows.
@@ -87,6 +96,8 @@ class StepMemory {
   /// Queues a copy of a step's inputs, which must stay as they are until the stream passed it.
   /// @param samples  rows of StepInputs::samples that the step reads
   void upload(const cu::Stream& stream, const StepInputs& inputs, int samples = 0) const;
+  /// Queues a copy into one of the buffers, from what stays until the stream passed it.
+  void put(const cu::Stream& stream, void* to, std::span<const std::byte> from) const;
   /// The same arrays fetched; waits for the stream.
   void fetch(const cu::Stream& stream, const void* from, std::span<std::byte> to) const;
 

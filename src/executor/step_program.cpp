@@ -499,15 +499,14 @@ class Builder {
     if (bucket_.sampled) sample();
   }
 
-  /// What penalties and logit bias need is left out: such rows are sampled from their logits.
   void sample() {
     add("sample", k_.sample,
         kernels::SampleTokensArgs{.logits = b_.logits,
                                   .rows = b_.inputs->samples,
-                                  .bias_ids = nullptr,
-                                  .bias_values = nullptr,
-                                  .counts = nullptr,
-                                  .adjusted = nullptr,
+                                  .bias_ids = b_.bias_ids,
+                                  .bias_values = b_.bias_values,
+                                  .counts = b_.sample_counts,
+                                  .adjusted = b_.sample_adjusted,
                                   .results = b_.samples,
                                   .counters = b_.sample_counters,
                                   .exchange = static_cast<kernels::u64*>(scratch_.any),

@@ -136,7 +136,7 @@ TEST_CASE("tokens chosen on the GPU are the sampler's, in every batch", "[gpu][m
     std::vector<SequenceId> sequences{first};
     while (static_cast<int>(sequences.size()) < 2 * pairs)
       sequences.push_back(engine->fork(first));
-    TokenHistory history;
+    TokenHistory history{.prompt = {tokens.begin(), tokens.begin() + 30}, .generated = {}};
     int taken = 0, returned = 0;
     for (std::size_t t = 30; t < 60; ++t) {
       std::vector<SamplingParams> params(static_cast<std::size_t>(pairs));
@@ -149,17 +149,21 @@ TEST_CASE("tokens chosen on the GPU are the sampler's, in every batch", "[gpu][m
         if (i % 4 == 2) p.top_k = 20;
         if (i % 7 == 3) p.min_p = 0.05;
         if (i % 2 == 0) p.top_logprobs = static_cast<int>(i % 21);
-        if (i % 11 == 5) p.logit_bias = {{7, 2.0}};
+        if (i % 11 == 5) p.logit_bias.assign(600, {7, 0.01});  // its logits come back
+        if (i % 7 == 4) p.logit_bias = {{9, 3.5}, {400, -2.0}, {9, 0.25}};
+        if (i % 5 == 2) p.frequency_penalty = 0.8;
+        if (i % 6 == 3) p.repetition_penalty = 1.3;
         const auto token = std::span(tokens).subspan(t, 1);
         batch.push_back({sequences[2 * i], token, LogitsOf::last});
         batch.push_back({sequences[2 * i + 1], token, LogitsOf::last,
                          SampleRequest{&p, &history, static_cast<std::int64_t>(t) + 1}});
       }
+      ++history.generated[tokens[t]];
       const auto results = engine->step(batch);
       for (std::size_t i = 0; i < params.size(); ++i) {
         CAPTURE(pairs, t, i);
         const StepLogits& got = results[2 * i + 1];
-        if (!params[i].logit_bias.empty()) {
+        if (params[i].logit_bias.size() > 512) {
           CHECK_FALSE(got.sampled);
           CHECK(got.rows == 1);
           ++returned;
