@@ -6,6 +6,7 @@
 #include "kernel_templates/rope_kv_append.args.h"
 #include "runtime/cuda/stream.hpp"
 #include "src/executor/device_engine_impl.hpp"
+#include "src/executor/step_trace.hpp"
 
 namespace ingot {
 namespace {
@@ -32,6 +33,60 @@ std::uint64_t layer_bytes(const ModelConfig& config, const executor::Layer& laye
         &layer.indexer.compressor.wkv, &layer.indexer.compressor.wgate, &layer.experts.gate})
     bytes += bytes_of(*m);
   return bytes;
+}
+
+/// Times summed by name.
+class Parts {
+ public:
+  void add(std::string_view name, double us) {
+    auto& part = parts_[std::string(name)];
+    part.name = name;
+    part.us += us;
+    ++part.launches;
+  }
+  /// The largest first.
+  std::vector<DecodeTiming::Part> sorted() const {
+    std::vector<DecodeTiming::Part> list;
+    for (const auto& [name, part] : parts_)
+      list.push_back(part);
+    std::sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.us > b.us; });
+    return list;
+  }
+
+ private:
+  std::map<std::string, DecodeTiming::Part> parts_;
+};
+
+/// Each kind of launch in a graph of its own, one after another through all layers. Every rank does
+/// the same at the same time.
+std::vector<DecodeTiming::Part> time_alone(executor::EngineRanks& ranks, executor::EngineRank& rank,
+                                           const executor::StepProgram& program) {
+  std::map<std::string, std::vector<const executor::StepLaunch*>> kinds;
+  for (const executor::StepLaunch& launch : program.launches())
+    kinds[std::string(launch.name)].push_back(&launch);
+  auto begin = cu::Event::create(rank.context, cu::Event::Timing::on);
+  auto end = cu::Event::create(rank.context, cu::Event::Timing::on);
+  Parts parts;
+  for (const auto& [name, launches] : kinds) {
+    ranks.meet();  // nobody records while another rank's launches may wait for this one's
+    cu::Capture capture(rank.stream);
+    for (const executor::StepLaunch* launch : launches)
+      cu::launch(rank.stream, launch->kernel->kernel.function(), launch->kernel->shape,
+                 launch->args.data());
+    const auto graph = cu::GraphExec::instantiate(capture.finish());
+    ranks.meet();
+    constexpr int kRounds = 3;
+    graph.launch(rank.stream);
+    begin.record(rank.stream);
+    for (int i = 0; i < kRounds; ++i)
+      graph.launch(rank.stream);
+    end.record(rank.stream);
+    rank.finish();
+    const double us = static_cast<double>(end.us_since(begin)) / kRounds;
+    for (std::size_t i = 0; i < launches.size(); ++i)
+      parts.add(name, us / static_cast<double>(launches.size()));
+  }
+  return parts.sorted();
 }
 
 }  // namespace
@@ -69,8 +124,8 @@ DecodeTiming DeviceEngine::time_decode(std::span<const SequenceId> sequences, in
     longest = std::max(longest, records.back()->length);
   }
   const int rows = static_cast<int>(records.size());
-  constexpr int kWarmUp = 3, kRounds = 2;
-  const int all_steps = steps + kWarmUp + kRounds;
+  constexpr int kWarmUp = 3;
+  const int all_steps = 2 * steps + kWarmUp + 1;
   const StepBucket size = bucket_of({.rows = rows,
                                      .sequences = rows,
                                      .sequence_rows = 1,
@@ -80,7 +135,7 @@ DecodeTiming DeviceEngine::time_decode(std::span<const SequenceId> sequences, in
   for (auto* record : records)
     e.grow(*record, record->length + all_steps);
   e.apply_changes();
-  // Every rank makes the same inputs of step `n`, and keeps them until its stream has passed them.
+  // Every rank makes the same inputs of step `n`.
   const auto prepare = [&](executor::EngineRank& rank, executor::StepInputs& in, int n) {
     for (int r = 0; r < size.rows; ++r) {
       const bool live = r < rows;
@@ -99,71 +154,70 @@ DecodeTiming DeviceEngine::time_decode(std::span<const SequenceId> sequences, in
     in.row_starts[size.rows] = rows;
     rank.memory.upload(rank.stream, in);
   };
-  int step = 0;
   std::vector<executor::StepInputs> inputs(e.ranks.size());
-  const auto inputs_of = [&](const executor::EngineRank& rank) -> executor::StepInputs& {
-    return inputs[static_cast<std::size_t>(rank.tp_rank)];
+  const auto run = [&](executor::EngineRank& rank, int n) {
+    prepare(rank, inputs[static_cast<std::size_t>(rank.tp_rank)], n);
+    rank.launch(size);
   };
-  for (; step < kWarmUp; ++step) {
+  int done = 0;
+  for (; done < kWarmUp; ++done) {
     e.make_ready(size);
     e.ranks.run([&](executor::EngineRank& rank) {
-      prepare(rank, inputs_of(rank), step);
-      rank.launch(size);
+      run(rank, done);
       rank.finish();
     });
   }
   DecodeTiming timing;
-  std::map<std::string, DecodeTiming::Part> parts;  // by what they do
   double experts = 0;
   int layers = 0;
   e.ranks.run([&](executor::EngineRank& rank) {
-    executor::StepInputs& in = inputs_of(rank);
+    const executor::Bucket& bucket = rank.buckets.at(size);
+    const auto& launches = bucket.program.launches();
     auto begin = cu::Event::create(rank.context, cu::Event::Timing::on);
     auto end = cu::Event::create(rank.context, cu::Event::Timing::on);
     begin.record(rank.stream);
-    for (int i = 0; i < steps; ++i) {
-      prepare(rank, in, step + i);
-      rank.launch(size);
-    }
+    int n = done;
+    for (const int last = n + steps; n < last; ++n)
+      run(rank, n);
     end.record(rank.stream);
-    end.synchronize();
-    const executor::Bucket& bucket = rank.buckets.at(size);
-    if (rank.tp_rank == 0) {
-      timing.step_us = static_cast<double>(end.us_since(begin)) / steps;
-      timing.from_graph = bucket.graph.has_value();
-      timing.launches = static_cast<int>(bucket.program.launches().size());
+    rank.finish();
+    const double step_us = static_cast<double>(end.us_since(begin)) / steps;
+    std::vector<DecodeTiming::Part> path;
+    e.ranks.meet();
+    if (executor::StepTrace trace(rank.context, rank.stream); trace.attach(bucket.program)) {
+      e.ranks.meet();
+      for (const int last = n + steps; n < last; ++n)
+        run(rank, n);
+      rank.finish();
+      const std::vector<double> us = trace.read(launches.size());
+      Parts parts;
+      for (std::size_t i = 0; i < us.size(); ++i)
+        parts.add(launches[i].name, us[i]);
+      path = parts.sorted();
     }
-    // Kernel by kernel; the last round counts.
-    for (int round = 0; round < kRounds; ++round) {
-      prepare(rank, in, step + steps + round);
-      for (const executor::StepLaunch& launch : bucket.program.launches()) {
-        begin.record(rank.stream);
-        cu::launch(rank.stream, launch.kernel->kernel.function(), launch.kernel->shape,
-                   launch.args.data());
-        end.record(rank.stream);
-        end.synchronize();
-        if (round + 1 < kRounds || rank.tp_rank != 0) continue;
-        auto& part = parts[std::string(launch.name)];
-        part.name = launch.name;
-        part.us += static_cast<double>(end.us_since(begin));
-        ++part.launches;
-        if (launch.name == "router") {
-          std::vector<int> ids(static_cast<std::size_t>(rows * e.model_config.experts_per_token));
-          rank.memory.fetch(rank.stream, rank.memory.buffers().experts,
-                            std::as_writable_bytes(std::span(ids)));
-          experts += static_cast<double>(std::set<int>(ids.begin(), ids.end()).size());
-          ++layers;
-        }
-      }
+    auto parts = time_alone(e.ranks, rank, bucket.program);
+    e.ranks.meet();
+    prepare(rank, inputs[static_cast<std::size_t>(rank.tp_rank)], n);
+    for (const executor::StepLaunch& launch : launches) {
+      cu::launch(rank.stream, launch.kernel->kernel.function(), launch.kernel->shape,
+                 launch.args.data());
+      if (launch.name != "router" || rank.tp_rank != 0) continue;
+      std::vector<int> ids(static_cast<std::size_t>(rows * e.model_config.experts_per_token));
+      rank.memory.fetch(rank.stream, rank.memory.buffers().experts,
+                        std::as_writable_bytes(std::span(ids)));
+      experts += static_cast<double>(std::set<int>(ids.begin(), ids.end()).size());
+      ++layers;
     }
     rank.finish();
+    if (rank.tp_rank != 0) return;
+    timing.step_us = step_us;
+    timing.launches = static_cast<int>(launches.size());
+    timing.from_graph = bucket.graph.has_value();
+    timing.path = std::move(path);
+    timing.parts = std::move(parts);
   });
   for (auto* record : records)
     record->length += all_steps;
-  for (auto& [name, part] : parts)
-    timing.parts.push_back(std::move(part));
-  std::sort(timing.parts.begin(), timing.parts.end(),
-            [](const auto& a, const auto& b) { return a.us > b.us; });
   timing.experts_read = layers > 0 ? experts / layers : 0;
 
   const ModelConfig& config = e.model_config;

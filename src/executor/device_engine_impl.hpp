@@ -30,6 +30,8 @@ class EngineRanks {
 
   /// Runs body on every rank's thread; see RankThreads::run.
   void run(const std::function<void(EngineRank&)>& body);
+  /// Within body: waits for every rank; see RankThreads::meet.
+  void meet() { threads_.meet(); }
   EngineRank& operator[](std::size_t rank) { return *ranks_[rank]; }
   std::size_t size() const { return ranks_.size(); }
 
