@@ -61,6 +61,7 @@ class Parts {
 /// the same at the same time.
 std::vector<DecodeTiming::Part> time_alone(executor::EngineRanks& ranks, executor::EngineRank& rank,
                                            const executor::StepProgram& program) {
+  if (rank.links && rank.links->has_nccl()) return {};  // parts of an exchange need each other
   std::map<std::string, std::vector<const executor::StepLaunch*>> kinds;
   for (const executor::StepLaunch& launch : program.launches())
     kinds[std::string(launch.name)].push_back(&launch);
@@ -71,8 +72,7 @@ std::vector<DecodeTiming::Part> time_alone(executor::EngineRanks& ranks, executo
     ranks.meet();  // nobody records while another rank's launches may wait for this one's
     cu::Capture capture(rank.stream);
     for (const executor::StepLaunch* launch : launches)
-      cu::launch(rank.stream, launch->kernel->kernel.function(), launch->kernel->shape,
-                 launch->args.data());
+      program.launch_one(rank.stream, *launch);
     const auto graph = cu::GraphExec::instantiate(capture.finish());
     ranks.meet();
     constexpr int kRounds = 3;
@@ -199,8 +199,7 @@ DecodeTiming DeviceEngine::time_decode(std::span<const SequenceId> sequences, in
     e.ranks.meet();
     prepare(rank, inputs[static_cast<std::size_t>(rank.tp_rank)], n);
     for (const executor::StepLaunch& launch : launches) {
-      cu::launch(rank.stream, launch.kernel->kernel.function(), launch.kernel->shape,
-                 launch.args.data());
+      bucket.program.launch_one(rank.stream, launch);
       if (launch.name != "router" || rank.tp_rank != 0) continue;
       std::vector<int> ids(static_cast<std::size_t>(rows * e.model_config.experts_per_token));
       rank.memory.fetch(rank.stream, rank.memory.buffers().experts,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -36,9 +37,12 @@ class EngineRanks {
   std::size_t size() const { return ranks_.size(); }
 
  private:
+  void connect(std::shared_ptr<const nccl::NcclApi> nccl);
+  void stop() noexcept;
   void take_down() noexcept;
 
   std::vector<std::unique_ptr<EngineRank>> ranks_;
+  std::atomic<bool> connected_ = false;
   RankThreads threads_;
 };
 
