@@ -118,9 +118,8 @@ class DeviceEngine final : public Engine {
   DecodeTiming time_decode(std::span<const SequenceId> sequences, int steps);
   DeviceStats stats() const;
 
-  struct Impl;
-
  private:
+  struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 

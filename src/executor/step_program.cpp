@@ -37,7 +37,7 @@ class Builder {
       const Layer& layer = weights_.layers()[i];
       hyper_connection(layer.hc_attention, layer.attention_norm, i > 0);
       attention(layer, state_.layer(i), config_.layer_kind(layer_));
-      hyper_connection(layer.hc_ffn, layer.ffn_norm, true);
+      hyper_connection(layer.hc_ffn, layer.ffn_norm, true, b_.z_codes, b_.z_scale);
       experts(layer.experts);
     }
     layer_ = -1;
@@ -125,7 +125,9 @@ class Builder {
 
   /// Streams (and the output of the sublayer before) to the next sublayer's input: b.x, quantised
   /// in b.x_codes.
-  void hyper_connection(const HyperConnection& hc, const kernels::bf16* norm, bool after) {
+  /// @param codes, scale  where the quantised input goes by rows, too, or null
+  void hyper_connection(const HyperConnection& hc, const kernels::bf16* norm, bool after,
+                        kernels::fp8_e4m3* codes = nullptr, float* scale = nullptr) {
     add("hyper-connection", after ? k_.hc_between : k_.hc_first,
         kernels::HcPreArgs{.streams = b_.streams[streams_],
                            .sublayer = b_.f,
@@ -141,6 +143,8 @@ class Builder {
                            .out = b_.x,
                            .codes = b_.x_codes,
                            .code_scale = b_.x_scale,
+                           .row_codes = codes,
+                           .row_scale = scale,
                            .workspace = scratch_.ones,
                            .tokens = rows_,
                            .code_rows = code_rows_,
@@ -188,22 +192,19 @@ class Builder {
     first.segments[0] = segment(layer.wq_a, b_.q_latent);
     first.segments[1] = segment(layer.wkv, b_.kv);
     add("wq_a, wkv", k_.wq_a_wkv, first);
-    add("kv append", k_.kv_append,
+    add("kv append, q norm", k_.kv_append,
         kernels::RopeKvAppendArgs{.kv = b_.kv,
                                   .norm_weight = layer.kv_norm,
                                   .frequencies = frequencies,
                                   .positions = b_.inputs->positions,
                                   .slots = b_.append_slots,
                                   .pool = state.window,
+                                  .latent = b_.q_latent,
+                                  .latent_weight = layer.q_norm,
+                                  .latent_out = b_.q_latent_normed,
                                   .tokens = rows_,
                                   .kv_stride = layer.wkv.rows,
                                   .epsilon = config_.rms_norm_eps});
-    add("q norm", k_.q_norm,
-        kernels::RmsNormArgs{.input = b_.q_latent,
-                             .weight = layer.q_norm,
-                             .output = b_.q_latent_normed,
-                             .rows = rows_,
-                             .eps = config_.rms_norm_eps});
     if (!quantizes_inline()) {
       quantize("quantise q latent", k_.q_quant, b_.q_latent_normed, config_.q_lora_rank, b_.q_codes,
                b_.q_scale);
@@ -425,8 +426,6 @@ class Builder {
                                 .vocabulary = config_.vocab_size,
                                 .tokens = rows_,
                                 .route_scale = config_.routed_scaling_factor});
-    quantize("quantise expert input", k_.expert_quant, b_.x, config_.hidden_size, b_.z_codes,
-             b_.z_scale);
     add("experts", k_.experts,
         kernels::MoeDecodeArgs{.x = b_.z_codes,
                                .x_scale = b_.z_scale,
@@ -527,6 +526,8 @@ class Builder {
                            .out = b_.head_x,
                            .codes = nullptr,
                            .code_scale = nullptr,
+                           .row_codes = nullptr,
+                           .row_scale = nullptr,
                            .workspace = scratch_.ones,
                            .tokens = bucket_.logit_rows,
                            .code_rows = 4,
