@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "runtime/base/error.hpp"
 #include "runtime/base/hash.hpp"
@@ -37,7 +38,8 @@ struct OpenedModel {
   EffortTable efforts = EffortTable::april;
   std::int64_t max_context = 0;
   Device device = Device::cpu;
-  std::string device_reason;  ///< which device was taken and why, where the user left that open
+  std::vector<int> devices = {};  ///< GPUs of the tensor parallel ranks
+  std::string device_reason;      ///< which device was taken and why, where the user left that open
 
   const ModelConfig& config() const { return checkpoint.config(); }
 };
