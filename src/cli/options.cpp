@@ -148,7 +148,10 @@ CLI::App* add_score(CLI::App& app, Parsed& parsed) {
       ->type_name("DIR");
   sources->require_option(1);
   score
-      ->add_option("--top", parsed.score_top, "likeliest tokens shown at each position (default 5)")
+      ->add_option(
+          "--top", parsed.score_top,
+          "likeliest tokens shown at each position (default 5); lists the positions of a text "
+          "too")
       ->type_name("N");
   score->add_flag("--no-bos", parsed.score_no_bos,
                   "score a text without the begin-of-sentence token in front");
@@ -444,7 +447,12 @@ Result<Command> parse_command_line(std::span<const char* const> arguments,
     if (!settings) return Unexpected(settings.error());
     parsed.chat.settings = settings->values();
     parsed.chat.environment = environment;
-    if (chat->count("--prompt") > 0) parsed.chat.prompt = parsed.chat_prompt;
+    if (chat->count("--prompt") > 0) {
+      if (parsed.chat_prompt.find_first_not_of(" \t\r\n") == std::string::npos) {
+        return fail(ErrorCode::invalid_argument, "--prompt: the question is empty");
+      }
+      parsed.chat.prompt = parsed.chat_prompt;
+    }
     return parsed.chat;
   }
   if (generate->parsed()) {
@@ -462,6 +470,7 @@ Result<Command> parse_command_line(std::span<const char* const> arguments,
     const auto top = whole_number("--top", parsed.score_top, 0, 1000);
     if (!top) return Unexpected(top.error());
     parsed.score.top = static_cast<int>(*top);
+    parsed.score.positions = score->count("--tokens") > 0 || score->count("--top") > 0;
     parsed.score.bos = !parsed.score_no_bos;
     if (score->count("--tokens") > 0) parsed.score.tokens = parsed.score_tokens;
     if (score->count("--text") > 0) parsed.score.text = parsed.score_text;
