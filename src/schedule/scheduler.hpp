@@ -56,6 +56,9 @@ class Scheduler {
   void cancel(RequestId id);
   void cancel_all();
 
+  /// From the next step on; where the cuts lie is then the caller's affair.
+  void set_prefill_chunk(int tokens) { options_.prefill_chunk = tokens; }
+
   /// Runs one step. Returns whether anything is left to do.
   bool step();
 
