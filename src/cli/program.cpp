@@ -71,6 +71,9 @@ Result<void> choose_model(Command& command, const Environment& environment) {
       [&](auto& options) -> Result<void> {
         auto* const model = model_of(options);
         if (model == nullptr || !model->empty()) return {};
+        if constexpr (requires { options.merge; }) {
+          if (!options.merge.empty()) return {};  // answers are put together without one
+        }
         const auto builtin = find_builtin_model(environment.program);
         if (!builtin) return Unexpected(builtin.error());
         log::info("no --model is given: taking the built-in one, {}", builtin->string());
