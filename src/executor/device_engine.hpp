@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/comm/nccl_api.hpp"
 #include "runtime/cuda/context.hpp"
 #include "runtime/jit/kernel_store.hpp"
 #include "src/engine/engine.hpp"
@@ -24,6 +25,9 @@ struct DeviceOptions {
   std::int64_t context_tokens = 0;  ///< of all sequences together; 0 = what the memory leaves
   int jobs = 4;                     ///< kernels that are compiled at a time
   bool graphs = true;               ///< replay steps from CUDA graphs
+  /// Carries what ranks exchange; null: they write to each other's memory.
+  std::shared_ptr<const nccl::NcclApi> nccl = nullptr;
+  int peer_limit_ms = 3000;  ///< that a kernel waits for another rank before it gives up
 };
 
 /// Where the device engine's kernels come from.
@@ -113,7 +117,7 @@ class DeviceEngine final : public Engine {
   Result<SequenceId> restore(std::string_view bytes) override;
   /// Chooses tokens where it is offered to. Logits come back all the same of a row with more than
   /// 512 entries of logit bias, or with penalties or a bias behind the first 64 wanted rows of a
-  /// pass, and of all rows of several ranks.
+  /// pass.
   std::vector<StepLogits> step(std::span<const SequenceStep> batch) override;
   NumericFaults numeric_faults() const override;
 

@@ -116,8 +116,7 @@ Result<SampledToken> sampled_token(const kernels::SampleResult& result,
 namespace ingot {
 
 bool DeviceEngine::Impl::takes(const SequenceStep& step) const {
-  // Of several ranks each has the logits of its share of the vocabulary.
-  return step.sample && ranks.size() == 1 && can_sample(model_config);
+  return step.sample && can_sample(model_config);
 }
 
 void DeviceEngine::Impl::set_samples(std::span<const LogitRow> wanted, int rows) {

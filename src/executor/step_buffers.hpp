@@ -75,7 +75,9 @@ struct StepBuffers {
   float* shared_scale = nullptr;
   // Head.
   kernels::bf16 *picked = nullptr, *head_x = nullptr;
-  float* logits = nullptr;  ///< [rows, vocabulary share]
+  float* logits = nullptr;          ///< [rows, vocabulary]
+  float* logits_share = nullptr;    ///< [rows, vocabulary share]; with one rank the same place
+  float* logits_by_rank = nullptr;  ///< [ranks, rows, vocabulary share]; with several
   kernels::SampleResult* samples = nullptr;
   kernels::u32* sample_counters = nullptr;  ///< [rows, 2] zero at first, then left alone
   /// [kMostAdjustedRows, vocabulary] as SampleTokensArgs has them; counts are written each step.

@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <iterator>
+#include <limits>
 #include <utility>
 
 #include "src/text/prompt_length.hpp"
@@ -16,6 +18,11 @@ struct Scheduler::Running {
   SequenceId sequence{};
   bool has_sequence = false;
   std::int64_t fed = 0;  ///< tokens of prompt and answer that the sequence holds
+  /// Prompt and answer of one that gave its room back: what is to be fed before it goes on.
+  std::vector<TokenId> replay = {};
+  std::int64_t reached = 0;  ///< the most tokens that its sequence has held
+  bool begun = false;        ///< it has had a place
+  bool snapshot_taken = false;
   bool cancelled = false;
   bool in_prompt = false;  ///< the newest step fed a chunk of the prompt, and more is left
   std::vector<std::int64_t> keep_at = {};  ///< lengths of which a copy will be kept, ascending
@@ -24,6 +31,22 @@ struct Scheduler::Running {
   std::int64_t leader_length = 0;
 
   std::span<const TokenId> prompt() const { return generation.request().prompt; }
+  const std::vector<TokenId>& to_feed() const {
+    return replay.empty() ? generation.request().prompt : replay;
+  }
+  /// What it may cost, for an order of those that wait.
+  std::int64_t most_tokens() const {
+    const GenerationRequest& asked = generation.request();
+    return static_cast<std::int64_t>(asked.prompt.size()) +
+           asked.sampling.max_tokens.value_or(std::numeric_limits<std::int32_t>::max());
+  }
+};
+
+/// One step's work.
+struct Scheduler::Batch {
+  std::vector<SequenceStep> steps;
+  std::vector<Running*> members;  ///< whose each of them is
+  std::int64_t prefill_tokens = 0;
 };
 
 Scheduler::Scheduler(Engine& engine, const Tokenizer& tokenizer, const SchedulerOptions& options)
@@ -31,7 +54,8 @@ Scheduler::Scheduler(Engine& engine, const Tokenizer& tokenizer, const Scheduler
       tokenizer_(tokenizer),
       control_(ControlTokens::find(tokenizer, engine.config().eos_token_id)),
       options_(options),
-      prefixes_(engine, static_cast<std::size_t>(std::max(options.kept_prefixes, 0))) {}
+      prefixes_(engine, static_cast<std::size_t>(std::max(options.kept_prefixes, 0))),
+      places_(options.max_batch) {}
 
 Scheduler::~Scheduler() {
   for (const auto& running : running_) {
@@ -96,12 +120,134 @@ void Scheduler::cancel_all() {
     running->cancelled = true;
 }
 
-void Scheduler::admit() {
-  while (!waiting_.empty() && running_.size() < static_cast<std::size_t>(options_.max_batch)) {
-    auto running = std::move(waiting_.front());
-    waiting_.pop_front();
-    running_.push_back(std::move(running));
+void Scheduler::cancel_waiting() {
+  for (const auto& running : waiting_)
+    running->cancelled |= !running->begun;
+}
+
+std::size_t Scheduler::next_waiting() const {
+  // Those that gave their room back stand in front, the oldest first.
+  if (!options_.longest_first || waiting_.front()->begun) return 0;
+  const auto longest = std::max_element(
+      waiting_.begin(), waiting_.end(),
+      [](const auto& a, const auto& b) { return a->most_tokens() < b->most_tokens(); });
+  return static_cast<std::size_t>(longest - waiting_.begin());
+}
+
+// Whether another request is on its way to keep more of this prompt than is kept now.
+bool Scheduler::waits_for_prefix(Running& running) const {
+  if (options_.kept_prefixes <= 0 || running.has_sequence) return false;
+  if (!running.leader) {
+    const std::int64_t kept = prefixes_.kept_length(running.prompt());
+    const auto length = static_cast<std::int64_t>(running.prompt().size());
+    running.leader_length = 0;
+    for (const auto& other : running_) {
+      if (other->keep_at.empty()) continue;
+      const std::int64_t common = common_prefix(running.prompt(), other->prompt());
+      for (const std::int64_t at : other->keep_at) {
+        if (at > common || at >= length || at <= std::max(kept, running.leader_length)) continue;
+        running.leader = other->id;
+        running.leader_length = at;
+      }
+    }
+    if (!running.leader) return false;
   }
+  const auto leader = std::ranges::find_if(
+      running_, [&](const auto& other) { return other->id == *running.leader; });
+  if (leader != running_.end() && (*leader)->fed < running.leader_length) return true;
+  running.leader.reset();  // it got there, or is gone
+  return false;
+}
+
+// Gives a request its sequence: a copy of what is kept of its prompt, or an empty one.
+void Scheduler::take_place(Running& running) {
+  while (true) {
+    try {
+      const auto kept = prefixes_.take(running.prompt());
+      running.sequence = kept ? *kept : engine_.create_sequence();
+      running.has_sequence = true;
+      running.fed = kept ? engine_.length(*kept) : 0;
+      totals_.reused_tokens += std::max<std::int64_t>(running.fed - running.reached, 0);
+      running.reached = std::max(running.reached, running.fed);
+      running.keep_at = prefixes_.lengths_to_keep(running.prompt(), running.fed);
+      return;
+    } catch (const EngineError& error) {
+      if (error.error().code != ErrorCode::exhausted || !prefixes_.evict()) throw;
+    }
+  }
+}
+
+// Whether there is a place for it in the engine.
+bool Scheduler::begin(Running& running) {
+  if (running.has_sequence) return true;
+  try {
+    take_place(running);
+  } catch (const EngineError& error) {
+    if (error.error().code != ErrorCode::exhausted) throw;
+    if (!running_.empty()) return false;
+    // Nothing of ours could be given back for it.
+    Error alone = error.error();
+    alone.message = fmt::format("{}: {}", running.generation.request().name, alone.message);
+    running.generation.fail_with(std::move(alone));
+  }
+  return true;
+}
+
+void Scheduler::admit() {
+  std::vector<std::unique_ptr<Running>> held;  // until another has fed what they begin with
+  while (!waiting_.empty() && static_cast<int>(running_.size()) < places_) {
+    const auto next = waiting_.begin() + static_cast<std::ptrdiff_t>(next_waiting());
+    if (waits_for_prefix(**next)) {
+      held.push_back(std::move(*next));
+      waiting_.erase(next);
+      continue;
+    }
+    if (!begin(**next)) {
+      places_ = static_cast<int>(running_.size());
+      break;
+    }
+    (*next)->begun = true;
+    running_.push_back(std::move(*next));
+    waiting_.erase(next);
+  }
+  waiting_.insert(waiting_.begin(), std::make_move_iterator(held.begin()),
+                  std::make_move_iterator(held.end()));
+}
+
+void Scheduler::preempt(std::size_t victim) {
+  auto running = std::move(running_[victim]);
+  running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(victim));
+  engine_.release(running->sequence);
+  running->has_sequence = false;
+  running->fed = 0;
+  running->keep_at.clear();
+  running->in_prompt = false;
+  const auto& prompt = running->generation.request().prompt;
+  const auto& tokens = running->generation.result().tokens;
+  running->replay.clear();
+  if (!tokens.empty()) {
+    running->replay = prompt;
+    running->replay.insert(running->replay.end(), tokens.begin(), tokens.end());
+  }
+  waiting_.push_front(std::move(running));
+  ++totals_.preemptions;
+  places_ = std::max(1, static_cast<int>(running_.size()));
+  ended_since_preemption_ = 0;
+}
+
+// After the engine had no room for a step, and has changed nothing.
+void Scheduler::make_room(const EngineError& error) {
+  std::size_t victim = running_.size();
+  for (std::size_t i = 0; i < running_.size(); ++i) {
+    if (running_[i]->request.sequence) continue;  // is not ours to give back
+    if (victim == running_.size() || running_[i]->id > running_[victim]->id) victim = i;
+  }
+  if (victim == running_.size()) throw error;
+  if (running_.size() > 1) return preempt(victim);
+  Error alone = error.error();
+  alone.message = fmt::format("{}: {}", running_[victim]->generation.request().name, alone.message);
+  running_[victim]->generation.fail_with(std::move(alone));
+  retire_done();
 }
 
 void Scheduler::finish_cancelled() {
@@ -128,65 +274,17 @@ void Scheduler::retire_done() {
   }
   std::erase(running_, nullptr);
   for (const auto& running : done) {
+    if (places_ < options_.max_batch && ++ended_since_preemption_ >= places_) {
+      ++places_;
+      ended_since_preemption_ = 0;
+    }
     if (running->has_sequence && !running->request.sequence) engine_.release(running->sequence);
     if (running->request.on_finish) running->request.on_finish(running->generation.take_result());
   }
 }
 
-// Whether another request is on its way to keep more of this prompt than is kept now.
-bool Scheduler::waits_for_prefix(Running& running) const {
-  if (options_.kept_prefixes <= 0) return false;
-  if (!running.leader) {
-    const std::int64_t kept = prefixes_.kept_length(running.prompt());
-    const auto length = static_cast<std::int64_t>(running.prompt().size());
-    for (const auto& other : running_) {
-      if (!other->has_sequence || other->keep_at.empty()) continue;
-      const std::int64_t common = common_prefix(running.prompt(), other->prompt());
-      for (const std::int64_t at : other->keep_at) {
-        if (at > common || at >= length || at <= std::max(kept, running.leader_length)) continue;
-        running.leader = other->id;
-        running.leader_length = at;
-      }
-    }
-    if (!running.leader) return false;
-  }
-  const auto leader = std::ranges::find_if(
-      running_, [&](const auto& other) { return other->id == *running.leader; });
-  if (leader != running_.end() && (*leader)->fed < running.leader_length) return true;
-  running.leader.reset();  // it got there, or is gone
-  return false;
-}
-
-// Gives a request its sequence: a copy of what is kept of its prompt, or an empty one.
-void Scheduler::begin(Running& running) {
-  while (true) {
-    try {
-      const auto kept = prefixes_.take(running.prompt());
-      running.sequence = kept ? *kept : engine_.create_sequence();
-      running.has_sequence = true;
-      running.fed = kept ? engine_.length(*kept) : 0;
-      totals_.reused_tokens += running.fed;
-      running.keep_at = prefixes_.lengths_to_keep(running.prompt(), running.fed);
-      return;
-    } catch (const EngineError& error) {
-      if (error.error().code != ErrorCode::exhausted || !prefixes_.evict()) throw;
-    }
-  }
-}
-
-// A step that the engine has no room for changes nothing: kept copies make room for it.
-std::vector<StepLogits> Scheduler::run(std::span<const SequenceStep> batch) {
-  while (true) {
-    try {
-      return engine_.step(batch);
-    } catch (const EngineError& error) {
-      if (error.error().code != ErrorCode::exhausted || !prefixes_.evict()) throw;
-    }
-  }
-}
-
 std::int64_t Scheduler::chunk_end(const Running& running) const {
-  const auto length = running.generation.result().prompt_tokens;
+  const auto length = static_cast<std::int64_t>(running.to_feed().size());
   const std::int64_t chunk = options_.prefill_chunk;
   std::int64_t end = std::min(length, (running.fed / chunk + 1) * chunk);
   const auto& snapshot = running.request.snapshot_at;
@@ -195,56 +293,79 @@ std::int64_t Scheduler::chunk_end(const Running& running) const {
   return end;
 }
 
-bool Scheduler::step() {
-  finish_cancelled();
-  admit();
-  if (running_.empty()) return false;
-
-  std::vector<SequenceStep> batch;
-  std::vector<Running*> members;
-  std::int64_t prefill_tokens = 0;
+Scheduler::Batch Scheduler::make_batch() {
+  Batch batch;
   for (const auto& running : running_) {
-    const auto& prompt = running->generation.request().prompt;
-    const auto length = static_cast<std::int64_t>(prompt.size());
+    const auto& feed = running->to_feed();
+    const auto length = static_cast<std::int64_t>(feed.size());
     running->in_prompt = false;
-    if (!running->has_sequence) {
-      if (waits_for_prefix(*running)) continue;
-      begin(*running);
-    }
     if (running->fed < length) {
       const std::int64_t end = chunk_end(*running);
       const std::int64_t count = end - running->fed;
-      if (prefill_tokens > 0 && prefill_tokens + count > options_.prefill_tokens_per_step) continue;
-      prefill_tokens += count;
+      if (batch.prefill_tokens > 0 &&
+          batch.prefill_tokens + count > options_.prefill_tokens_per_step) {
+        continue;
+      }
+      batch.prefill_tokens += count;
       running->in_prompt = end < length;
-      batch.push_back({running->sequence,
-                       std::span(prompt).subspan(static_cast<std::size_t>(running->fed),
-                                                 static_cast<std::size_t>(count)),
-                       end == length ? LogitsOf::last : LogitsOf::none,
-                       end == length ? running->generation.sample_request() : std::nullopt});
+      batch.steps.push_back({running->sequence,
+                             std::span(feed).subspan(static_cast<std::size_t>(running->fed),
+                                                     static_cast<std::size_t>(count)),
+                             end == length ? LogitsOf::last : LogitsOf::none,
+                             end == length ? running->generation.sample_request() : std::nullopt});
     } else {
       const auto& tokens = running->generation.result().tokens;
-      batch.push_back({running->sequence, std::span(tokens).last(1), LogitsOf::last,
-                       running->generation.sample_request()});
+      batch.steps.push_back({running->sequence, std::span(tokens).last(1), LogitsOf::last,
+                             running->generation.sample_request()});
     }
-    members.push_back(running.get());
+    batch.members.push_back(running.get());
   }
+  return batch;
+}
 
-  std::vector<StepLogits> results = run(batch);
+bool Scheduler::step() {
+  finish_cancelled();
+  admit();
+  retire_done();
+  Batch batch;
+  std::vector<StepLogits> results;
+  while (!running_.empty()) {
+    batch = make_batch();
+    try {
+      results = engine_.step(batch.steps);
+      break;
+    } catch (const EngineError& error) {
+      if (error.error().code != ErrorCode::exhausted) throw;
+      if (!prefixes_.evict()) make_room(error);
+    }
+  }
+  if (running_.empty()) return !waiting_.empty();
+
   ++totals_.steps;
-  totals_.prompt_tokens += prefill_tokens;
-  for (std::size_t i = 0; i < batch.size(); ++i) {
-    Running& running = *members[i];
-    running.fed += static_cast<std::int64_t>(batch[i].tokens.size());
+  totals_.sequence_steps += static_cast<std::int64_t>(batch.steps.size());
+  for (std::size_t i = 0; i < batch.steps.size(); ++i) {
+    Running& running = *batch.members[i];
+    const SequenceStep& step = batch.steps[i];
+    const auto count = static_cast<std::int64_t>(step.tokens.size());
+    const auto prompt = static_cast<std::int64_t>(running.generation.request().prompt.size());
+    const std::int64_t repeated = std::clamp<std::int64_t>(running.reached - running.fed, 0, count);
+    totals_.repeated_tokens += repeated;
+    totals_.prompt_tokens +=
+        std::clamp<std::int64_t>(prompt - running.fed, 0, count) -
+        std::clamp<std::int64_t>(std::min(prompt, running.reached) - running.fed, 0, count);
+    running.fed += count;
+    running.reached = std::max(running.reached, running.fed);
     if (!running.keep_at.empty() && running.keep_at.front() == running.fed) {
       running.keep_at.erase(running.keep_at.begin());
       prefixes_.keep(running.sequence,
                      running.prompt().first(static_cast<std::size_t>(running.fed)));
     }
-    if (running.request.snapshot_at == running.fed && running.request.on_snapshot) {
+    if (running.request.snapshot_at == running.fed && running.request.on_snapshot &&
+        !std::exchange(running.snapshot_taken, true)) {
       running.request.on_snapshot(engine_.fork(running.sequence));
     }
-    if (batch[i].logits == LogitsOf::none) continue;
+    if (step.logits == LogitsOf::none) continue;
+    running.replay = {};  // from here on the answer's newest token is what is fed
     StepLogits& result = results[i];
     const OutputDelta delta = result.sampled ? running.generation.accept(std::move(*result.sampled))
                                              : running.generation.accept(result.row(0), sampler_);

@@ -22,7 +22,7 @@ TEST_CASE("a launch that fails in mid-step is one error, and all memory is given
   const auto all = std::span(tokens);
   const std::uint64_t free = card->free_bytes();
   {
-    const auto engine = test::emulated_engine(*card, model);
+    const auto engine = test::emulated_engine({card->driver()}, model.open());
     const auto sequence = engine->create_sequence();
     run(*engine, sequence, all.first(1));
     const int launches = card->launches();
@@ -53,7 +53,7 @@ TEST_CASE("a card with too little memory says how much is needed and keeps none"
   for (const std::uint64_t memory : {std::uint64_t{1} << 20, std::uint64_t{600} << 20}) {
     const auto card = test::emulated_card(memory, test::kEmulatedMultiprocessors);
     try {
-      test::emulated_engine(*card, model);
+      test::emulated_engine({card->driver()}, model.open());
       FAIL("no error");
     } catch (const EngineError& error) {
       CAPTURE(memory, error.what());

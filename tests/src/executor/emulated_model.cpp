@@ -33,15 +33,25 @@ KernelSource emulated_kernels() {
           .overrides = {}};
 }
 
-std::unique_ptr<DeviceEngine> emulated_engine(const HostCard& card, const SyntheticModel& model,
-                                              int max_sequences) {
-  auto context = cu::Context::retain(card.driver(), 0);
-  const Checkpoint checkpoint = model.open();
-  auto weights = value_or_throw(executor::DeviceWeights::load(context, checkpoint, {.threads = 2}));
-  return std::make_unique<DeviceEngine>(
-      std::move(context), checkpoint.config(), std::move(weights), emulated_kernels(),
-      DeviceOptions{
-          .max_context = 2048, .max_sequences = max_sequences, .jobs = 2, .graphs = false});
+std::unique_ptr<DeviceEngine> emulated_engine(
+    const std::vector<std::shared_ptr<const cu::DriverApi>>& drivers, const Checkpoint& checkpoint,
+    int peer_limit_ms, int max_sequences) {
+  std::vector<DeviceRank> ranks;
+  for (std::size_t rank = 0; rank < drivers.size(); ++rank) {
+    auto context = cu::Context::retain(drivers[rank], 0);
+    auto weights =
+        value_or_throw(executor::DeviceWeights::load(context, checkpoint,
+                                                     {.tp_rank = static_cast<int>(rank),
+                                                      .tp_size = static_cast<int>(drivers.size()),
+                                                      .threads = 2}));
+    ranks.push_back({std::move(context), std::move(weights)});
+  }
+  return std::make_unique<DeviceEngine>(std::move(ranks), checkpoint.config(), emulated_kernels(),
+                                        DeviceOptions{.max_context = 2048,
+                                                      .max_sequences = max_sequences,
+                                                      .jobs = 2,
+                                                      .graphs = false,
+                                                      .peer_limit_ms = peer_limit_ms});
 }
 
 }  // namespace ingot::test

@@ -1,10 +1,10 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "src/executor/device_engine.hpp"
 #include "tests/src/reference/synthetic_model.hpp"
-#include "tests/support/host_card.hpp"
 
 namespace ingot::test {
 
@@ -13,8 +13,10 @@ constexpr int kEmulatedMultiprocessors = 4;
 /// Kernels compiled for the emulator, once for all test cases of a program.
 KernelSource emulated_kernels();
 
-/// The device engine on a card whose kernels run on the emulator.
-std::unique_ptr<DeviceEngine> emulated_engine(const HostCard& card, const SyntheticModel& model,
-                                              int max_sequences = 3);
+/// The device engine on cards whose kernels run on the emulator.
+/// @param drivers  of each tensor parallel rank; they share the card
+std::unique_ptr<DeviceEngine> emulated_engine(
+    const std::vector<std::shared_ptr<const cu::DriverApi>>& drivers, const Checkpoint& checkpoint,
+    int peer_limit_ms = 600'000, int max_sequences = 3);
 
 }  // namespace ingot::test

@@ -24,7 +24,7 @@ TEST_CASE("the device engine chooses the tokens that the sampler chooses from it
           "[cpu][executor]") {
   const auto card = test::emulated_card(std::uint64_t{4} << 30, test::kEmulatedMultiprocessors);
   const test::SyntheticModel model("tiny");
-  const auto engine = test::emulated_engine(*card, model, 12);
+  const auto engine = test::emulated_engine({card->driver()}, model.open(), 600'000, 12);
   const auto prompt = test::some_tokens(engine->config().vocab_size, 3);
   std::vector<SamplingParams> all{params(0, 1, 0, {}), params(1.3, 0.9, 40, 3),
                                   params(0.7, 1, 0, 0)};
@@ -81,4 +81,33 @@ TEST_CASE("the device engine chooses the tokens that the sampler chooses from it
     }
   }
   CHECK(engine->stats().tokens_sampled == 5);
+}
+
+TEST_CASE("two ranks choose on rank 0 and restore what they saved", "[cpu][executor]") {
+  const auto card = test::emulated_card(std::uint64_t{4} << 30, test::kEmulatedMultiprocessors);
+  const test::SyntheticModel model("tiny-tp");
+  const auto engine = test::emulated_engine({card->driver(), card->driver()}, model.open());
+  const auto prompt = test::some_tokens(engine->config().vocab_size, 2);
+  const auto first = engine->create_sequence();
+  const SequenceStep begin{first, std::span(prompt).first(1), LogitsOf::none};
+  engine->step({&begin, 1});
+  const auto second = engine->fork(first);
+  const SamplingParams all = params(1.1, 0.95, 60, 2);
+  const TokenHistory history;
+  const auto last = std::span(prompt).last(1);
+  const SequenceStep batch[] = {{first, last, LogitsOf::last},
+                                {second, last, LogitsOf::last, SampleRequest{&all, &history, 2}}};
+  const auto results = engine->step(batch);
+  REQUIRE(results[1].sampled);
+  Sampler sampler;
+  const auto wanted = value_or_throw(sampler.sample(results[0].row(0), all, history, 2));
+  CHECK((**results[1].sampled).id == wanted.id);
+
+  // Every rank holds the same state, whatever their number.
+  const std::string bytes = value_or_throw(engine->snapshot_bytes(first));
+  const auto restored = value_or_throw(engine->restore(bytes));
+  CHECK(value_or_throw(engine->snapshot_bytes(restored)) == bytes);
+  const SequenceStep next[] = {{first, last, LogitsOf::last}, {restored, last, LogitsOf::last}};
+  const auto logits = engine->step(next);
+  CHECK(logits[0].values == logits[1].values);
 }

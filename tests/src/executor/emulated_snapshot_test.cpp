@@ -33,7 +33,7 @@ TEST_CASE("a restored sequence is to the byte what a cold run makes, and goes on
   const auto tokens = test::some_tokens(512, 7);
   const auto all = std::span(tokens);
   {
-    const auto engine = test::emulated_engine(*card, model);
+    const auto engine = test::emulated_engine({card->driver()}, model.open());
     const auto sequence = engine->create_sequence();
     CHECK(saved(*engine, sequence) != "");
     run(*engine, sequence, all.first(5));
@@ -60,7 +60,7 @@ TEST_CASE("a restored sequence is to the byte what a cold run makes, and goes on
     value_or_throw(engine->restore(bytes));
     check_refused(*engine, bytes, ErrorCode::exhausted);
   }
-  const auto again = test::emulated_engine(*card, model);
+  const auto again = test::emulated_engine({card->driver()}, model.open());
   const auto restored = value_or_throw(again->restore(bytes));
   const auto cold = again->create_sequence();
   run(*again, cold, all.first(5));
