@@ -132,13 +132,17 @@ TEST_CASE("a plan names the attention of each kind of layer and the experts of a
     if (families.front() == "moe_decode") experts.push_back(field("batch") + "x" + field("inter"));
     if (families.front() == "swiglu_quant")
       activations.push_back(field("tokens") + "x" + field("inter"));
-    if (families.front() == "expert_sum") sums.push_back(field("tokens") + "x" + field("hidden"));
+    CHECK(families.front() != "expert_sum");  // it is part of the sum over ranks
+    if (families.front() == "all_reduce")
+      sums.push_back(field("ranks") + ": " + field("tokens") + "x" + field("hidden"));
   }
   // Window, CSA, HCA at both contexts, for both batches.
   CHECK(slots == std::multiset<std::string>{"0", "0", "1024", "1024", "512", "512", "64", "64"});
   CHECK(experts == std::vector<std::string>{"1x256", "256x256"});
   CHECK(activations == std::vector<std::string>{"1x256", "256x256"});
-  CHECK(sums == std::vector<std::string>{"1x4096", "256x4096"});
+  // Of the embedding, the attention and the experts.
+  CHECK(sums == std::vector<std::string>{"8: 1x4096", "8: 1x4096", "8: 1x4096", "8: 256x4096",
+                                         "8: 256x4096", "8: 256x4096"});
 }
 
 TEST_CASE("a plan makes the lists of keys for each bucket", "[cpu][plan]") {
