@@ -24,7 +24,9 @@ constexpr std::string_view kNormal = "\x1b[0m";
 }  // namespace
 
 Result<TurnStats> ChatLoop::generate(Turn turn, std::string question, AnswerView& view) {
-  Progress progress(Progress::standard_error());
+  Progress::Output output = Progress::standard_error();
+  output.terminal = output.terminal && !plain_;
+  Progress progress(std::move(output));
   const auto on_delta = [&](const OutputDelta& delta) {
     progress.clear();
     if (options_.json || reader_gone_) return;
@@ -65,15 +67,16 @@ Result<TurnStats> ChatLoop::generate(Turn turn, std::string question, AnswerView
 
 std::optional<TurnStats> ChatLoop::answer_once(Turn turn, std::string question) {
   AnswerView view({terminal_out_, colour_, fold_}, write_out);
-  // Kept for a second attempt, which only other sessions make possible.
-  std::string again = open_.size() > 1 ? question : std::string();
+  std::string again = question;  // for a second attempt, here or by /retry
   auto stats = generate(turn, std::move(question), view);
   if (!stats && stats.error().code == ErrorCode::exhausted && release_other_sessions()) {
     log::warn("{}; the state of the other sessions was given back, and this is tried again",
               stats.error().message);
-    stats = generate(turn, std::move(again), view);
+    stats = generate(turn, again, view);
   }
+  now_->refused.clear();
   if (!stats) {
+    if (turn == Turn::question) now_->refused = std::move(again);
     complain(stats.error());
     if (!interactive_) status_ = exit_status(stats.error().code);
     return std::nullopt;
@@ -83,6 +86,7 @@ std::optional<TurnStats> ChatLoop::answer_once(Turn turn, std::string question) 
   if (!options_.json) view.end();
   last_thought_ = view.thought();
   report(*stats);
+  if (session().awaits_answer()) say("Not answered: /retry answers it, /undo takes it back.");
   return *stats;
 }
 

@@ -81,6 +81,7 @@ Result<LoadedModel> load_weights(OpenedModel opened, const Settings& settings,
   model.name = std::move(opened.name);
   model.tokenizer = std::move(opened.tokenizer);
   model.efforts = opened.efforts;
+  model.device = opened.device;
   if (opened.device == Device::cuda) {
     auto engine = load_device_engine(
         opened.checkpoint,

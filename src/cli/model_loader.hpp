@@ -24,6 +24,7 @@ struct LoadedModel {
   std::unique_ptr<Engine> engine;
   std::optional<Tokenizer> tokenizer;
   EffortTable efforts = EffortTable::april;
+  Device device = Device::cpu;
   Digest fingerprint;  ///< model_fingerprint(), where a command asked for it
 };
 

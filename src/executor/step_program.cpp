@@ -128,7 +128,8 @@ class Builder {
   /// @param codes, scale  where the quantised input goes by rows, too, or null
   void hyper_connection(const HyperConnection& hc, const kernels::bf16* norm, bool after,
                         kernels::fp8_e4m3* codes = nullptr, float* scale = nullptr) {
-    add("hyper-connection", after ? k_.hc_between : k_.hc_first,
+    add(codes == nullptr ? "attention hyper-connection" : "expert hyper-connection",
+        after ? k_.hc_between : k_.hc_first,
         kernels::HcPreArgs{.streams = b_.streams[streams_],
                            .sublayer = b_.f,
                            .post_in = b_.post,

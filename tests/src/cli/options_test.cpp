@@ -44,6 +44,16 @@ TEST_CASE("flags reach the command that they are given to", "[cpu][cli]") {
       {"generate", "--input", "in", "--output", "out", "--force", "--keep-thinking"});
   CHECK(generate.input == "in");
   CHECK(generate.force);
+  CHECK(!generate.input_order);
+  CHECK(generate.shard.count == 1);
+  const auto night = parsed<GenerateOptions>(
+      {"generate", "--input", "in", "--output", "out", "--order", "input", "--shard", "2/8",
+       "--resume", "--disk-full", "stop", "--merge", "a", "b", "--stats", "s"});
+  CHECK(night.input_order);
+  CHECK(night.shard.index == 2);
+  CHECK(night.shard.count == 8);
+  CHECK(night.stop_when_full);
+  CHECK(night.merge == std::vector<std::filesystem::path>{"a", "b"});
   CHECK(generate.settings.keep_thinking);
   const auto score = parsed<ScoreOptions>({"score", "--tokens", "1,2", "--top", "3", "--json"});
   CHECK(score.tokens == "1,2");
@@ -73,13 +83,16 @@ TEST_CASE("an option with = and nothing after it has an empty value and takes no
   CHECK(tokens.text == "");
   CHECK(tokens.json);
   CHECK(parsed<ScoreOptions>({"score", "--text=", "--json"}).text == "");
-  CHECK(parsed<ChatOptions>({"chat", "--prompt=", "--stats"}).prompt == "");
+  refused({"chat", "--prompt=", "--stats"}, "the question is empty");
   CHECK(parsed<ChatOptions>({"chat", "--system=", "--stats"}).settings.system.empty());
   refused({"generate", "--input", "i", "--output=", "--quiet"}, "--output");
   refused({"chat", "--max-tokens=", "3"}, "3");
   refused({"chat", "--max-tokens="}, "--max-tokens must be a whole number");
   refused({"chat", "--temperature="}, "--temperature must be a number");
   refused({"cache", "gc", "--max-size="}, "--max-size");
+  refused({"generate", "--input", "i", "--output", "o", "--shard", "3/2"}, "I from 1 to N");
+  refused({"generate", "--input", "i", "--output", "o", "--retry-failed"}, "--resume");
+  refused({"generate", "--input", "i", "--output", "o", "--resume", "--force"}, "give one");
   // A word that is the value of another option stays as it is.
   CHECK(parsed<ChatOptions>({"chat", "-p", "--system="}).prompt == "--system=");
   CHECK(parsed<ChatOptions>({"chat", "--prompt", "--system="}).prompt == "--system=");
