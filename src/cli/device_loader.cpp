@@ -5,8 +5,10 @@
 #include <utility>
 
 #include "runtime/base/shared_library.hpp"
+#include "src/cli/byte_progress.hpp"
 #include "src/cli/local_cards.hpp"
 #include "src/executor/device_engine.hpp"
+#include "src/executor/memory_costs.hpp"
 #include "tuner/tune.hpp"
 
 namespace ingot {
@@ -31,7 +33,18 @@ Result<std::unique_ptr<Engine>> load_device_engine(const Checkpoint& checkpoint,
         .policy = policy_text(SearchPolicy{}, MeasurePolicy{}),
         .overrides = {},
     };
-    auto weights = executor::DeviceWeights::load(context, checkpoint, {.threads = threads});
+    const ModelConfig& config = checkpoint.config();
+    const std::int64_t max_context =
+        options.max_context > 0 ? options.max_context : config.max_position_embeddings;
+    const auto plan = plan_memory("loading the model onto " + context.device().name,
+                                  executor::memory_costs(config, 1, max_context),
+                                  {.sequences = options.max_sequences, .max_context = max_context},
+                                  context.free_bytes());
+    if (!plan) return Unexpected(plan.error());
+    ByteProgress progress("loading", Progress::standard_error());
+    auto weights = executor::DeviceWeights::load(
+        context, checkpoint, {.threads = threads},
+        [&](std::uint64_t done, std::uint64_t all) { progress.update(done, all); });
     if (!weights) return Unexpected(weights.error());
     return std::make_unique<DeviceEngine>(std::move(context), checkpoint.config(),
                                           std::move(*weights), std::move(source),

@@ -11,6 +11,7 @@
 #include "runtime/base/log.hpp"
 #include "src/batch/batch_job.hpp"
 #include "src/batch/output_file.hpp"
+#include "src/cli/engine_counts.hpp"
 #include "src/cli/interrupt.hpp"
 #include "src/cli/model_loader.hpp"
 #include "src/cli/progress.hpp"
@@ -161,7 +162,9 @@ int run_generate(const GenerateOptions& options) {
   const InterruptGuard interrupt;
   OutputFile output =
       value_or_throw(OutputFile::create(options.output, options.input, options.force));
-  return run_job(options, format, input, output, model, interrupt);
+  const int status = run_job(options, format, input, output, model, interrupt);
+  if (options.stats) print_engine_counts(*model.engine);
+  return status;
 }
 
 }  // namespace ingot

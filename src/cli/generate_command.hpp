@@ -18,6 +18,7 @@ struct GenerateOptions {
   bool force = false;            ///< an existing output may be replaced
   bool ignore_unknown = false;   ///< request fields that we do not know are no error
   bool quiet = false;            ///< no progress, no summary
+  bool stats = false;            ///< at the end a line of JSON on standard error: engine counts
 };
 
 /// `ingot generate`: answers every line of a file.

@@ -1,38 +1,115 @@
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <set>
 
-#include "kernel_templates/moe_weight_tiles.hpp"
-#include "kernel_templates/rope_kv_append.args.h"
 #include "runtime/cuda/stream.hpp"
 #include "src/executor/device_engine_impl.hpp"
+#include "tuner/measure.hpp"
 
 namespace ingot {
 namespace {
 
-std::uint64_t product(std::int64_t a, std::int64_t b) {
-  return static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b);
-}
-std::uint64_t bytes_of(const executor::Fp8Matrix& m) {
-  return product(m.rows, m.cols);
-}
-std::uint64_t bytes_of(const executor::Bf16Matrix& m) {
-  return 2 * product(m.rows, m.cols);
+using Clock = std::chrono::steady_clock;
+
+constexpr int kWarmUp = 3;  // the first runs plainly, the second records the graph
+
+std::string choice_of(const executor::ReadyKernel& kernel) {
+  return std::string(source_name(kernel.source)) + (kernel.forced ? ", forced" : "");
 }
 
-/// What every step reads of a layer, but for the routed experts.
-std::uint64_t layer_bytes(const ModelConfig& config, const executor::Layer& layer) {
-  std::uint64_t bytes = 2 * product(24 * 4, 4 * config.hidden_size);  // both mixes, fp32
-  for (const auto* m :
-       {&layer.wq_a, &layer.wkv, &layer.wq_b, &layer.wo_a, &layer.wo_b, &layer.indexer.wq_b,
-        &layer.experts.shared_gate, &layer.experts.shared_up, &layer.experts.shared_down})
-    bytes += bytes_of(*m);
-  for (const auto* m :
-       {&layer.compressor.wkv, &layer.compressor.wgate, &layer.indexer.weights_proj,
-        &layer.indexer.compressor.wkv, &layer.indexer.compressor.wgate, &layer.experts.gate})
-    bytes += bytes_of(*m);
-  return bytes;
-}
+/// Decode steps of some sequences, whose tokens are made up.
+class DecodeSteps {
+ public:
+  DecodeSteps(DeviceEngine::Impl& engine, std::vector<executor::SequenceRecord*> records,
+              executor::Bucket& bucket, int bucket_rows, int bucket_sequences)
+      : e_(engine),
+        records_(std::move(records)),
+        bucket_(bucket),
+        bucket_rows_(bucket_rows),
+        bucket_sequences_(bucket_sequences) {}
+
+  /// Queues the inputs of the next step.
+  void prepare() {
+    executor::StepInputs& in = e_.inputs;
+    const int rows = this->rows();
+    for (int r = 0; r < bucket_rows_; ++r) {
+      const bool live = r < rows;
+      token_ = token_ * 1664525U + 1013904223U;
+      const auto vocabulary = static_cast<std::uint32_t>(e_.model_config.vocab_size);
+      in.ids[r] = live ? static_cast<int>((token_ >> 8) % vocabulary) : 0;
+      auto* record = live ? records_[static_cast<std::size_t>(r)] : nullptr;
+      in.positions[r] = live ? static_cast<int>(record->length) : 0;
+      in.sequences[r] = live ? record->slot : -1;
+      in.picks[r] = r;
+      if (live) ++record->length;
+    }
+    for (int s = 0; s < bucket_sequences_; ++s) {
+      in.row_starts[s] = std::min(s, rows);
+      in.slots[s] = s < rows ? records_[static_cast<std::size_t>(s)]->slot : 0;
+    }
+    in.row_starts[bucket_sequences_] = rows;
+    e_.memory.upload(e_.stream, in);
+  }
+
+  void run() {
+    prepare();
+    e_.run(bucket_);
+  }
+
+  /// One step, launch by launch: distinct experts of a layer, mean.
+  double count_experts() {
+    prepare();
+    double experts = 0;
+    int layers = 0;
+    for (const executor::StepLaunch& launch : bucket_.program.launches()) {
+      queue(launch);
+      if (launch.name != "router") continue;
+      std::vector<int> ids(static_cast<std::size_t>(rows() * e_.model_config.experts_per_token));
+      e_.memory.fetch(e_.stream, e_.memory.buffers().experts,
+                      std::as_writable_bytes(std::span(ids)));
+      experts += static_cast<double>(std::set<int>(ids.begin(), ids.end()).size());
+      ++layers;
+    }
+    e_.stream.synchronize();
+    return layers > 0 ? experts / layers : 0;
+  }
+
+  /// Each kind of launch by itself, from a graph of all of them.
+  std::vector<DecodeTiming::Part> time_parts() {
+    std::map<std::string_view, std::vector<const executor::StepLaunch*>> kinds;
+    for (const executor::StepLaunch& launch : bucket_.program.launches())
+      kinds[launch.name].push_back(&launch);
+    std::vector<DecodeTiming::Part> parts;
+    for (const auto& [name, launches] : kinds) {
+      const int count = static_cast<int>(launches.size());
+      const cu::Graph graph = record_nodes(
+          e_.stream, count, [&](int node) { queue(*launches[static_cast<std::size_t>(node)]); });
+      const MeasurePolicy few{.warmup_replays = 1, .batch_replays = 5, .max_replays = 5};
+      const Timing timing = measure(e_.context, e_.stream, graph, few);
+      parts.push_back({.name = std::string(name),
+                       .kernel = launches.front()->kernel->variant,
+                       .choice = choice_of(*launches.front()->kernel),
+                       .us = timing.median_us * count,
+                       .launches = count});
+    }
+    std::sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.us > b.us; });
+    return parts;
+  }
+
+ private:
+  int rows() const { return static_cast<int>(records_.size()); }
+  void queue(const executor::StepLaunch& launch) const {
+    cu::launch(e_.stream, launch.kernel->kernel.function(), launch.kernel->shape,
+               launch.args.data());
+  }
+
+  DeviceEngine::Impl& e_;
+  std::vector<executor::SequenceRecord*> records_;
+  executor::Bucket& bucket_;
+  const int bucket_rows_, bucket_sequences_;
+  std::uint32_t token_ = 1;
+};
 
 }  // namespace
 
@@ -69,105 +146,37 @@ DecodeTiming DeviceEngine::time_decode(std::span<const SequenceId> sequences, in
     longest = std::max(longest, records.back()->length);
   }
   const int rows = static_cast<int>(records.size());
-  constexpr int kWarmUp = 3;
-  const std::int64_t total = longest + steps + kWarmUp + 2;
-  const StepBucket size = bucket_of(
-      {.rows = rows, .sequences = rows, .sequence_rows = 1, .logit_rows = rows, .context = total},
-      e.max_context);
+  const std::int64_t more = steps + kTimedDecodeExtra;
+  const StepBucket size = bucket_of({.rows = rows,
+                                     .sequences = rows,
+                                     .sequence_rows = 1,
+                                     .logit_rows = rows,
+                                     .context = longest + more},
+                                    e.max_context);
   executor::Bucket& bucket = e.ready_bucket(size);
   for (auto* record : records)
-    e.grow(*record, record->length + steps + kWarmUp + 2);
-  std::uint32_t token = 1;
-  const auto prepare = [&] {
-    executor::StepInputs& in = e.inputs;
-    for (int r = 0; r < size.rows; ++r) {
-      const bool live = r < rows;
-      token = token * 1664525U + 1013904223U;
-      in.ids[r] = live ? static_cast<int>((token >> 8) %
-                                          static_cast<std::uint32_t>(e.model_config.vocab_size))
-                       : 0;
-      auto* record = live ? records[static_cast<std::size_t>(r)] : nullptr;
-      in.positions[r] = live ? static_cast<int>(record->length) : 0;
-      in.sequences[r] = live ? record->slot : -1;
-      in.row_starts[r] = std::min(r, rows);
-      in.slots[r] = live ? record->slot : 0;
-      in.picks[r] = r;
-      if (live) ++record->length;
-    }
-    in.row_starts[size.rows] = rows;
-    e.memory.upload(e.stream, in);
-  };
+    e.grow(*record, record->length + more);
+  DecodeSteps decode(e, std::move(records), bucket, size.rows, size.sequences);
+  for (int i = 0; i < kWarmUp; ++i)
+    decode.run();
+  e.stream.synchronize();
+
   DecodeTiming timing;
   timing.launches = static_cast<int>(bucket.program.launches().size());
-  for (int i = 0; i < kWarmUp; ++i) {
-    prepare();
-    e.run(bucket);
-  }
   auto begin = cu::Event::create(e.context, cu::Event::Timing::on);
   auto end = cu::Event::create(e.context, cu::Event::Timing::on);
+  const auto queued_from = Clock::now();
   begin.record(e.stream);
-  for (int i = 0; i < steps; ++i) {
-    prepare();
-    e.run(bucket);
-  }
+  for (int i = 0; i < steps; ++i)
+    decode.run();
   end.record(e.stream);
+  const std::chrono::duration<double, std::micro> queueing = Clock::now() - queued_from;
   end.synchronize();
   timing.step_us = static_cast<double>(end.us_since(begin)) / steps;
+  timing.queue_us = queueing.count() / steps;
   timing.from_graph = bucket.graph.has_value();
-
-  // Kernel by kernel, twice; the second time counts.
-  std::map<std::string, DecodeTiming::Part> parts;
-  double experts = 0;
-  int layers = 0;
-  for (int round = 0; round < 2; ++round) {
-    prepare();
-    for (const executor::StepLaunch& launch : bucket.program.launches()) {
-      begin.record(e.stream);
-      cu::launch(e.stream, launch.kernel->kernel.function(), launch.kernel->shape,
-                 launch.args.data());
-      end.record(e.stream);
-      end.synchronize();
-      if (round == 0) continue;
-      auto& part = parts[std::string(launch.name)];
-      part.name = launch.name;
-      part.us += static_cast<double>(end.us_since(begin));
-      ++part.launches;
-      if (launch.name == "router") {
-        std::vector<int> ids(static_cast<std::size_t>(rows * e.model_config.experts_per_token));
-        e.memory.fetch(e.stream, e.memory.buffers().experts,
-                       std::as_writable_bytes(std::span(ids)));
-        experts += static_cast<double>(std::set<int>(ids.begin(), ids.end()).size());
-        ++layers;
-      }
-    }
-  }
-  for (auto& [name, part] : parts)
-    timing.parts.push_back(std::move(part));
-  std::sort(timing.parts.begin(), timing.parts.end(),
-            [](const auto& a, const auto& b) { return a.us > b.us; });
-  timing.experts_read = layers > 0 ? experts / layers : 0;
-
-  const ModelConfig& config = e.model_config;
-  const std::uint64_t expert_bytes =
-      kernels::moe_tile_bytes(2 * config.moe_intermediate_size, config.hidden_size) +
-      kernels::moe_tile_bytes(config.hidden_size, config.moe_intermediate_size);
-  timing.weight_bytes = bytes_of(e.weights.head()) +
-                        static_cast<std::uint64_t>(experts * static_cast<double>(expert_bytes));
-  for (std::size_t i = 0; i < e.weights.layers().size(); ++i) {
-    timing.weight_bytes += layer_bytes(config, e.weights.layers()[i]);
-    const LayerKind kind = config.layer_kind(static_cast<int>(i));
-    for (const auto* record : records) {
-      std::int64_t entries = std::min<std::int64_t>(record->length, config.sliding_window);
-      if (kind == LayerKind::hca) entries += record->length / 128;
-      if (kind == LayerKind::csa) {
-        const std::int64_t visible = record->length / 4;
-        entries += std::min<std::int64_t>(visible, config.index_topk);
-        if (visible > config.index_topk)
-          timing.context_bytes += product(visible, kIndexPageBytes / kernels::KV_PAGE_ENTRIES);
-      }
-      timing.context_bytes += product(entries, kernels::KV_DATA_BYTES + kernels::KV_SCALE_BYTES);
-    }
-  }
+  timing.experts_read = decode.count_experts();
+  timing.parts = decode.time_parts();
   return timing;
 }
 

@@ -39,28 +39,35 @@ struct DeviceStats {
   std::int64_t steps = 0;
   std::int64_t graph_steps = 0;  ///< of them, those replayed from a graph
   int buckets = 0;               ///< for which kernels are ready
+  int graphs = 0;                ///< of them, those that have one
   int kernels_compiled = 0;
   std::uint64_t weight_bytes = 0, state_bytes = 0, buffer_bytes = 0;
+  std::uint64_t graph_bytes = 0;    ///< that all graphs took of the card's memory
   std::int64_t context_tokens = 0;  ///< that fit into the pools
+  int pages_in_use = 0;             ///< of both kinds
   std::int64_t nan_scores = 0;      ///< of the indexer; they count as minus infinity
 };
 
-/// Where the time of a decode step goes, and what it has to read.
+/// Where the time of a decode step goes.
 struct DecodeTiming {
-  double step_us = 0;  ///< mean of a step, launches and dependencies included
-  int launches = 0;    ///< of a step
+  double step_us = 0;   ///< mean of a step on the device, launches and dependencies included
+  double queue_us = 0;  ///< mean time that the host takes to queue one
+  int launches = 0;     ///< of a step
   bool from_graph = false;
-  /// Kernels run one by one, by what they do: their own time, without what graphs overlap.
+  /// All launches of one kind, replayed without the others: on what the step before left.
   struct Part {
-    std::string name;
-    double us = 0;
+    std::string name;    ///< "wq_a, wkv"
+    std::string kernel;  ///< the variant that runs: "fp8_linear_sm90 TOKENS=8 …"
+    std::string choice;  ///< "tuned", "default" …
+    double us = 0;       ///< of all of them
     int launches = 0;
   };
-  std::vector<Part> parts;
-  double experts_read = 0;          ///< distinct experts of a layer, mean
-  std::uint64_t weight_bytes = 0;   ///< that a step reads, the chosen experts among them
-  std::uint64_t context_bytes = 0;  ///< KV entries and index keys that a step reads
+  std::vector<Part> parts;  ///< by falling time
+  double experts_read = 0;  ///< distinct experts of a layer, mean
 };
+
+/// Tokens by which time_decode() lengthens its sequences besides the steps that it times.
+constexpr int kTimedDecodeExtra = 4;
 
 /// The model on one GPU: kernels of the bucket that a step falls into, made for this card, launched
 /// in order on one stream, from a CUDA graph once the bucket has run before.
@@ -84,18 +91,21 @@ class DeviceEngine final : public Engine {
   std::int64_t length(SequenceId sequence) const override;
   void rollback(SequenceId sequence, std::int64_t length) override;
   std::int64_t max_rollback() const override;
+  std::optional<EngineCounts> counts() const override;
   std::vector<StepLogits> step(std::span<const SequenceStep> batch) override;
 
   /// For measuring: fills all pools with entries of no meaning, but valid ones.
   void fill_context();
   /// For measuring: a sequence that holds `length` tokens that nobody gave it.
   SequenceId create_filled(std::int64_t length);
-  /// For measuring: decode steps of these sequences, which grow by it; tokens are made up.
+  /// For measuring: decode steps of these sequences, which grow by `steps` and kTimedDecodeExtra
+  /// more; tokens are made up.
   DecodeTiming time_decode(std::span<const SequenceId> sequences, int steps);
   DeviceStats stats() const;
 
+  struct Impl;  ///< its parts are those of src/executor alone
+
  private:
-  struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -99,7 +99,12 @@ void KernelLibrary::prepare(int jobs) {
     const jit::Kernel& kernel = loaded_.at(jit::describe(variant));
     const Launch launch = uses_[open[i]].launch(variant);
     if (launch.waits) kernel.prefer_shared_memory(context_);
-    uses_[open[i]].ready = ReadyKernel{kernel, launch.shape, launch.scratch};
+    uses_[open[i]].ready = ReadyKernel{.kernel = kernel,
+                                       .shape = launch.shape,
+                                       .scratch = launch.scratch,
+                                       .variant = jit::describe(variant),
+                                       .source = selections[i].source,
+                                       .forced = selections[i].forced};
   }
 }
 
