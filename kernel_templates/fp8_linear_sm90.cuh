@@ -120,7 +120,7 @@ __forceinline__ void for_each_stage(const Work& work, u32 shared, int skip, Ente
 }
 
 // The first copies of weights, asked for before anything else is done.
-constexpr int EARLY = MULTICAST ? 0 : STAGES < 4 ? STAGES : 4;
+constexpr int EARLY = MULTICAST ? 0 : STAGES;
 __forceinline__ void copy_weights(const fp8_e4m3* split_tiles, int k, int stage, u32 shared,
                                   u64 policy) {
   const u32 full = shared + FULL + stage * 8;

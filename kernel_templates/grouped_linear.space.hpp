@@ -57,8 +57,8 @@ struct GroupedLinear {
   static Space<Params> space(const Problem& problem, const cu::DeviceLimits& device) {
     Params base;
     base.COLS = problem.cols;
-    base = untuned_linear(base, problem.work(), {8, 16, 32, 64}, {1, 2, 4, 6, 8, 16}, smem_bytes,
-                          device);
+    base = untuned_linear(base, problem.work(), {8, 16, 32, 64}, {2, 3, 4, 6, 12},
+                          {1, 2, 4, 6, 8, 16}, smem_bytes, device);
     return linear_space(base, problem.work(), smem_bytes, device);
   }
 

@@ -11,19 +11,26 @@ std::string percent(double share) {
   return fmt::format("{:.1f} %", 100 * share);
 }
 
+/// What a kind of launch adds to the step from its graph; empty where that was not traced.
+std::string path_text(const DecodeTiming& timing, std::string_view name) {
+  for (const auto& part : timing.path)
+    if (part.name == name) return fmt::format("{:.1f}", part.us);
+  return {};
+}
+
 void print_parts(const DecodeResult& result, std::FILE* out) {
   const DecodeTiming& timing = result.timing;
   double sum = 0;
   for (const auto& part : timing.parts)
     sum += part.us;
-  fmt::print(out,
-             "\nbatch {}, context {}: kinds of launches by themselves, {:.0f} us together\n"
-             "{:>10} {:>7} {:>9}  {:<26} {:<18} {}\n",
-             result.cell.batch, tokens_text(result.cell.context), sum, "us", "share", "launches",
-             "what", "choice", "kernel");
+  fmt::print(out, "\nbatch {}, context {}: kinds of launches by themselves, {:.0f} us together\n",
+             result.cell.batch, tokens_text(result.cell.context), sum);
+  fmt::print(out, "{:>10} {:>7} {:>9} {:>9}  {:<26} {:<18} {}\n", "us", "share", "launches",
+             timing.path.empty() ? "" : "in step", "what", "choice", "kernel");
   for (const auto& part : timing.parts) {
-    fmt::print(out, "{:>10.1f} {:>7} {:>9}  {:<26} {:<18} {}\n", part.us, percent(part.us / sum),
-               part.launches, part.name, part.choice, part.kernel);
+    fmt::print(out, "{:>10.1f} {:>7} {:>9} {:>9}  {:<26} {:<18} {}\n", part.us,
+               percent(part.us / sum), part.launches, path_text(timing, part.name), part.name,
+               part.choice, part.kernel);
   }
 }
 
@@ -128,6 +135,11 @@ std::string decode_json(const BenchSubject& subject, const DecodeResult& result)
                              {"launches", part.launches},
                              {"kernel", part.kernel},
                              {"choice", part.choice}});
+  }
+  if (!timing.path.empty()) {
+    json["path"] = nlohmann::ordered_json::array();
+    for (const auto& part : timing.path)
+      json["path"].push_back({{"what", part.name}, {"us", part.us}, {"launches", part.launches}});
   }
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

@@ -93,7 +93,7 @@ std::int64_t context_tokens_of(const std::vector<DecodeCell>& cells) {
 DecodeResult measure_decode(DeviceEngine& engine, int tp_size, const DecodeCell& cell, int steps,
                             const CardRates& rates) {
   DecodeResult result{.cell = cell, .refusal = {}, .timing = {}, .floor = {}};
-  const std::int64_t filled = cell.context - steps - kTimedDecodeExtra - kEngineSteps;
+  const std::int64_t filled = cell.context - timed_decode_tokens(steps) - kEngineSteps;
   if (filled < 0) {
     result.refusal = "the context is shorter than the steps that are timed";
     return result;

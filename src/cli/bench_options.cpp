@@ -53,6 +53,9 @@ CLI::App* add_bench(CLI::App& app, BenchFlags& flags) {
       ->type_name("N[,N]");
   decode->add_option("--steps", flags.steps, "that are timed (default " + flags.steps + ")")
       ->type_name("N");
+  decode->add_flag("--trace", flags.trace,
+                   "also show what each kind of launch adds to a step: its kernels stamp the time, "
+                   "which costs a little");
   CLI::App* prefill = bench->add_subcommand("prefill", "one prompt");
   add_common(prefill, flags);
   prefill->add_option("--tokens", flags.tokens, "of the prompt (default " + flags.tokens + ")")
@@ -77,6 +80,7 @@ Result<BenchOptions> bench_options(const CLI::App& bench, const BenchFlags& flag
   options.what =
       what->get_name() == "decode" ? BenchOptions::What::decode : BenchOptions::What::prefill;
   options.cache = kernel_cache_options(settings, environment);
+  options.cache.traced = flags.trace;
   options.environment = environment;
   if (flags.synthetic && flags.config.empty()) {
     return fail(ErrorCode::invalid_argument,

@@ -19,7 +19,7 @@ struct BenchFlags {
   std::string batch = "1,16,64", context = "2K,32K", steps = "20";
   std::string tokens = "8K", chunk = "512";
   std::vector<std::string> pins, disabled;
-  bool synthetic = false;
+  bool synthetic = false, trace = false;
 };
 
 CLI::App* add_bench(CLI::App& app, BenchFlags& flags);

@@ -5,6 +5,7 @@
 
 #include "runtime/cuda/stream.hpp"
 #include "src/executor/device_engine_impl.hpp"
+#include "src/executor/step_trace.hpp"
 #include "tuner/measure.hpp"
 
 namespace ingot {
@@ -16,6 +17,15 @@ constexpr int kWarmUp = 3;  // the first runs plainly, the second records the gr
 
 std::string choice_of(const executor::ReadyKernel& kernel) {
   return std::string(source_name(kernel.source)) + (kernel.forced ? ", forced" : "");
+}
+
+std::vector<DecodeTiming::Part> by_falling_time(
+    const std::map<std::string_view, DecodeTiming::Part>& parts) {
+  std::vector<DecodeTiming::Part> list;
+  for (const auto& [name, part] : parts)
+    list.push_back(part);
+  std::sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.us > b.us; });
+  return list;
 }
 
 /// Decode steps of some sequences, whose tokens are made up.
@@ -75,26 +85,43 @@ class DecodeSteps {
     return layers > 0 ? experts / layers : 0;
   }
 
+  /// What each kind of launch adds to `steps` steps from the graph; empty without traced kernels.
+  std::vector<DecodeTiming::Part> trace_path(int steps) {
+    executor::StepTrace trace(e_.context, e_.stream);
+    if (!trace.attach(bucket_.program)) return {};
+    for (int i = 0; i < steps; ++i)
+      run();
+    const auto& launches = bucket_.program.launches();
+    const std::vector<double> us = trace.read(launches.size());
+    std::map<std::string_view, DecodeTiming::Part> parts;
+    for (std::size_t i = 0; i < us.size(); ++i) {
+      DecodeTiming::Part& part = parts[launches[i].name];
+      part.name = launches[i].name;
+      part.us += us[i];
+      ++part.launches;
+    }
+    return by_falling_time(parts);
+  }
+
   /// Each kind of launch by itself, from a graph of all of them.
   std::vector<DecodeTiming::Part> time_parts() {
     std::map<std::string_view, std::vector<const executor::StepLaunch*>> kinds;
     for (const executor::StepLaunch& launch : bucket_.program.launches())
       kinds[launch.name].push_back(&launch);
-    std::vector<DecodeTiming::Part> parts;
+    std::map<std::string_view, DecodeTiming::Part> parts;
     for (const auto& [name, launches] : kinds) {
       const int count = static_cast<int>(launches.size());
       const cu::Graph graph = record_nodes(
           e_.stream, count, [&](int node) { queue(*launches[static_cast<std::size_t>(node)]); });
       const MeasurePolicy few{.warmup_replays = 1, .batch_replays = 5, .max_replays = 5};
       const Timing timing = measure(e_.context, e_.stream, graph, few);
-      parts.push_back({.name = std::string(name),
-                       .kernel = launches.front()->kernel->variant,
-                       .choice = choice_of(*launches.front()->kernel),
-                       .us = timing.median_us * count,
-                       .launches = count});
+      parts[name] = {.name = std::string(name),
+                     .kernel = launches.front()->kernel->variant,
+                     .choice = choice_of(*launches.front()->kernel),
+                     .us = timing.median_us * count,
+                     .launches = count};
     }
-    std::sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.us > b.us; });
-    return parts;
+    return by_falling_time(parts);
   }
 
  private:
@@ -146,7 +173,7 @@ DecodeTiming DeviceEngine::time_decode(std::span<const SequenceId> sequences, in
     longest = std::max(longest, records.back()->length);
   }
   const int rows = static_cast<int>(records.size());
-  const std::int64_t more = steps + kTimedDecodeExtra;
+  const std::int64_t more = timed_decode_tokens(steps);
   const StepBucket size = bucket_of({.rows = rows,
                                      .sequences = rows,
                                      .sequence_rows = 1,
@@ -175,6 +202,7 @@ DecodeTiming DeviceEngine::time_decode(std::span<const SequenceId> sequences, in
   timing.step_us = static_cast<double>(end.us_since(begin)) / steps;
   timing.queue_us = queueing.count() / steps;
   timing.from_graph = bucket.graph.has_value();
+  timing.path = decode.trace_path(steps);
   timing.experts_read = decode.count_experts();
   timing.parts = decode.time_parts();
   return timing;

@@ -63,11 +63,16 @@ struct DecodeTiming {
     int launches = 0;
   };
   std::vector<Part> parts;  ///< by falling time
+  /// What each kind of launch adds to the step from the graph, by the card's clock: the critical
+  /// path. Only where the kernels were made of executor::traced_templates().
+  std::vector<Part> path;
   double experts_read = 0;  ///< distinct experts of a layer, mean
 };
 
-/// Tokens by which time_decode() lengthens its sequences besides the steps that it times.
-constexpr int kTimedDecodeExtra = 4;
+/// Tokens by which time_decode() lengthens its sequences at most.
+constexpr int timed_decode_tokens(int steps) {
+  return 2 * steps + 4;
+}
 
 /// The model on one GPU: kernels of the bucket that a step falls into, made for this card, launched
 /// in order on one stream, from a CUDA graph once the bucket has run before.
@@ -98,8 +103,8 @@ class DeviceEngine final : public Engine {
   void fill_context();
   /// For measuring: a sequence that holds `length` tokens that nobody gave it.
   SequenceId create_filled(std::int64_t length);
-  /// For measuring: decode steps of these sequences, which grow by `steps` and kTimedDecodeExtra
-  /// more; tokens are made up.
+  /// For measuring: decode steps of these sequences, which grow by timed_decode_tokens(steps);
+  /// tokens are made up.
   DecodeTiming time_decode(std::span<const SequenceId> sequences, int steps);
   DeviceStats stats() const;
 

@@ -341,6 +341,29 @@ class Builder {
   }
 
   void experts(const Experts& weights) {
+    // The shared expert goes first: its weights are on their way while the hyper-connection runs,
+    // and behind the routed experts they could not be, which fill the shared memory.
+    const float limit =
+        config_.swiglu_limit > 0 ? config_.swiglu_limit : std::numeric_limits<float>::infinity();
+    auto up = linear(nullptr, b_.x_codes, b_.x_scale);
+    up.segments[0] = segment(weights.shared_gate, b_.shared_gate);
+    up.segments[1] = segment(weights.shared_up, b_.shared_up);
+    add("shared w1, w3", k_.shared_up, up);
+    const int inter = weights.shared_down.cols;
+    add("shared activation", k_.shared_activation,
+        kernels::SwigluQuantArgs{.gate = b_.shared_gate,
+                                 .up = b_.shared_up,
+                                 .codes = b_.shared_codes,
+                                 .scale = b_.shared_scale,
+                                 .limit = limit,
+                                 .tokens = rows_,
+                                 .inter = inter,
+                                 .stride = inter,
+                                 .rows = code_rows_});
+    auto down = linear(nullptr, b_.shared_codes, b_.shared_scale);
+    down.segments[0] = segment(weights.shared_down, b_.shared);
+    add("shared w2", k_.shared_down, down);
+
     const bool hash = weights.token_experts != nullptr;
     const bool gate = rows_ <= kMostGateTokens;
     if (!gate) {
@@ -363,8 +386,6 @@ class Builder {
                                 .route_scale = config_.routed_scaling_factor});
     quantize("quantise expert input", k_.expert_quant, b_.x, config_.hidden_size, b_.z_codes,
              b_.z_scale);
-    const float limit =
-        config_.swiglu_limit > 0 ? config_.swiglu_limit : std::numeric_limits<float>::infinity();
     add("experts", k_.experts,
         kernels::MoeDecodeArgs{.x = b_.z_codes,
                                .x_scale = b_.z_scale,
@@ -378,24 +399,6 @@ class Builder {
                                .counters = scratch_.expert_counters,
                                .limit = limit,
                                .tokens = rows_});
-    auto up = linear(nullptr, b_.x_codes, b_.x_scale);
-    up.segments[0] = segment(weights.shared_gate, b_.shared_gate);
-    up.segments[1] = segment(weights.shared_up, b_.shared_up);
-    add("shared w1, w3", k_.shared_up, up);
-    const int inter = weights.shared_down.cols;
-    add("shared activation", k_.shared_activation,
-        kernels::SwigluQuantArgs{.gate = b_.shared_gate,
-                                 .up = b_.shared_up,
-                                 .codes = b_.shared_codes,
-                                 .scale = b_.shared_scale,
-                                 .limit = limit,
-                                 .tokens = rows_,
-                                 .inter = inter,
-                                 .stride = inter,
-                                 .rows = code_rows_});
-    auto down = linear(nullptr, b_.shared_codes, b_.shared_scale);
-    down.segments[0] = segment(weights.shared_down, b_.shared);
-    add("shared w2", k_.shared_down, down);
     add("expert sum", k_.expert_sum,
         kernels::ExpertSumArgs{.routed = b_.routed,
                                .shared = b_.shared,

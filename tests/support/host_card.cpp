@@ -323,6 +323,9 @@ void fill_kernel_functions(DriverApi& api) {
     g_card->argument_bytes[*function] = bytes == nullptr ? 0 : *bytes;
     return CUDA_SUCCESS;
   };
+  api.cuModuleGetGlobal_v2 = [](CUdeviceptr*, std::size_t*, CUmodule, const char*) {
+    return CUDA_ERROR_NOT_FOUND;
+  };
   api.cuFuncSetAttribute = [](CUfunction, CUfunction_attribute, int) { return CUDA_SUCCESS; };
   api.cuFuncGetAttribute = [](int* value, CUfunction_attribute, CUfunction) {
     *value = 0;
