@@ -6,6 +6,7 @@
 #include "kernel_templates/memory_read.space.hpp"
 #include "runtime/cuda/device_buffer.hpp"
 #include "runtime/jit/kernel.hpp"
+#include "runtime/jit/param_block.hpp"
 
 namespace ingot {
 namespace {
@@ -51,7 +52,7 @@ class RateBench {
       const kernels::MatrixRateArgs args{.sink = sink_.as<kernels::u32>(),
                                          .rounds = policy_.matrix_rounds};
       const cu::Graph graph =
-          record_nodes(stream_, 4, [&](int) { kernel.launch(stream_, shape, args); });
+          record_nodes(stream_, 1, [&](int) { kernel.launch(stream_, shape, args); });
       const double us = measure(context_, stream_, graph, policy_.measure).median_us;
       best = std::max(best, MatrixRate::operations(params, shape, policy_.matrix_rounds) / us);
     }

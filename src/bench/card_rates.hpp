@@ -26,7 +26,7 @@ struct CardRates {
 struct RatePolicy {
   std::uint64_t arena_bytes = std::uint64_t{1} << 30;  ///< far beyond any L2
   std::vector<std::int64_t> read_bytes;  ///< multiples of 16,384, ascending; empty: 64 KB to 192 MB
-  int most_nodes = 1024;                 ///< of a graph
+  int most_nodes = 4096;                 ///< of a graph
   int matrix_rounds = 1024;              ///< of a matrix_rate launch: about a millisecond
   MeasurePolicy measure;
 };

@@ -10,7 +10,6 @@
 #include <optional>
 
 #include "kernel_templates/family.hpp"
-#include "runtime/base/log.hpp"
 #include "runtime/base/shared_library.hpp"
 #include "src/bench/bench_report.hpp"
 #include "src/bench/decode_bench.hpp"
@@ -90,10 +89,10 @@ std::vector<DecodeCell> cells_that_fit(const BenchOptions& options, const ModelC
   return fit;
 }
 
-class Bench {
+class BenchRun {
  public:
-  Bench(const BenchOptions& options, cu::Context context, KernelSource source, std::string compiler,
-        std::FILE* out)
+  BenchRun(const BenchOptions& options, cu::Context context, KernelSource source,
+           std::string compiler, std::FILE* out)
       : options_(options), context_(std::move(context)), source_(std::move(source)), out_(out) {
     subject_.device = context_.device().name;
     subject_.arch = source_.device.arch;
@@ -260,7 +259,7 @@ class Bench {
 int run_bench_on(const BenchOptions& options, std::shared_ptr<const cu::DriverApi> driver,
                  KernelSource source, const std::string& compiler, const RatePolicy& rates,
                  std::FILE* out) {
-  Bench bench(options, std::move(driver), std::move(source), compiler, out);
+  BenchRun bench(options, std::move(driver), std::move(source), compiler, out);
   bench.measure_rates(rates);
   if (options.what == BenchOptions::What::decode) {
     bench.decode();
@@ -271,10 +270,11 @@ int run_bench_on(const BenchOptions& options, std::shared_ptr<const cu::DriverAp
 }
 
 int run_bench(const BenchOptions& options, std::FILE* out) {
-  const auto usable = choose_device("cuda", options.environment);
-  if (!usable) {
-    throw EngineError(ErrorCode::unsupported,
-                      fmt::format("bench measures on a GPU: {}", usable.error().message));
+  const auto gpu = usable_gpu(options.environment);
+  if (!gpu) {
+    throw EngineError(
+        ErrorCode::unsupported,
+        fmt::format("bench measures on a GPU: {}; `ingot doctor` shows more", gpu.error().message));
   }
   const auto driver =
       value_or_throw(cu::DriverApi::open(library_search_path(options.cache.library_dirs)));

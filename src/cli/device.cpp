@@ -6,13 +6,10 @@
 #include <vector>
 
 #include "runtime/base/shared_library.hpp"
-#include "runtime/cuda/context.hpp"
 #include "runtime/jit/arch.hpp"
 
 namespace ingot {
-namespace {
 
-/// The first GPU, where it can run the model.
 Result<cu::DeviceInfo> usable_gpu(const Environment& environment) {
   const auto driver = cu::DriverApi::open(library_search_path(environment.library_dirs));
   if (!driver) return Unexpected(driver.error());
@@ -26,8 +23,6 @@ Result<cu::DeviceInfo> usable_gpu(const Environment& environment) {
     return Unexpected(error.error());
   }
 }
-
-}  // namespace
 
 Result<DeviceChoice> choose_device(std::string_view wanted, const Environment& environment) {
   if (wanted == "cpu") return DeviceChoice{Device::cpu, "device cpu, as asked"};

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "runtime/base/error.hpp"
+#include "runtime/cuda/context.hpp"
 #include "src/cli/environment.hpp"
 
 namespace ingot {
@@ -14,6 +15,10 @@ struct DeviceChoice {
   Device device = Device::cpu;
   std::string reason;  ///< one line for people: what was taken and why
 };
+
+/// The first GPU, where it can run the model. Errors: not_found without a driver or a GPU,
+/// unsupported for one without kernels; the message says which.
+[[nodiscard]] Result<cu::DeviceInfo> usable_gpu(const Environment& environment);
 
 /// Decides where the model runs: on the first GPU where there is a driver, a GPU and kernels for
 /// its architecture, else on the CPU.

@@ -16,8 +16,9 @@ struct GpuWish {
 
 struct InspectOptions {
   std::filesystem::path model;
-  int tp = 0;                  ///< --tp: also print what each of so many ranks loads; 0 = do not
-  std::optional<GpuWish> gpu;  ///< --gpu-memory: also print what a rank's GPU would hold
+  int tp = 0;  ///< --tp: also print what each of so many ranks loads; 0 = do not
+  std::optional<GpuWish> gpu =
+      std::nullopt;   ///< --gpu-memory: also print what a rank's GPU would hold
   bool hash = false;  ///< also print every tensor's digest, and check every scale and expert id
   bool json = false;
   int threads = 1;  ///< for --hash

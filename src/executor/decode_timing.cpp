@@ -42,9 +42,9 @@ class DecodeSteps {
   /// Queues the inputs of the next step.
   void prepare() {
     executor::StepInputs& in = e_.inputs;
-    const int rows = this->rows();
+    const int live_rows = rows();
     for (int r = 0; r < bucket_rows_; ++r) {
-      const bool live = r < rows;
+      const bool live = r < live_rows;
       token_ = token_ * 1664525U + 1013904223U;
       const auto vocabulary = static_cast<std::uint32_t>(e_.model_config.vocab_size);
       in.ids[r] = live ? static_cast<int>((token_ >> 8) % vocabulary) : 0;
@@ -55,10 +55,10 @@ class DecodeSteps {
       if (live) ++record->length;
     }
     for (int s = 0; s < bucket_sequences_; ++s) {
-      in.row_starts[s] = std::min(s, rows);
-      in.slots[s] = s < rows ? records_[static_cast<std::size_t>(s)]->slot : 0;
+      in.row_starts[s] = std::min(s, live_rows);
+      in.slots[s] = s < live_rows ? records_[static_cast<std::size_t>(s)]->slot : 0;
     }
-    in.row_starts[bucket_sequences_] = rows;
+    in.row_starts[bucket_sequences_] = live_rows;
     e_.memory.upload(e_.stream, in);
   }
 
@@ -179,7 +179,7 @@ DecodeTiming DeviceEngine::time_decode(std::span<const SequenceId> sequences, in
                                      .sequence_rows = 1,
                                      .logit_rows = rows,
                                      .context = longest + more},
-                                    e.max_context);
+                                    e.model_config.max_position_embeddings);
   executor::Bucket& bucket = e.ready_bucket(size);
   for (auto* record : records)
     e.grow(*record, record->length + more);

@@ -227,7 +227,7 @@ void DeviceEngine::Impl::run_pass(std::span<Part> parts) {
     step.sequence_rows = std::max(step.sequence_rows, static_cast<int>(count));
     step.context = std::max(step.context, r.length + count);
   }
-  const StepBucket size = bucket_of(step, max_context);
+  const StepBucket size = bucket_of(step, model_config.max_position_embeddings);
   for (int row = step.rows; row < size.rows; ++row) {
     in.ids[row] = 0;
     in.positions[row] = 0;

@@ -1,6 +1,7 @@
 #include "src/bench/bench_report.hpp"
 
 #include <catch2/catch.hpp>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "src/plan/step_cost.hpp"
@@ -42,6 +43,7 @@ DecodeResult result() {
                          .choice = "tuned",
                          .us = 300,
                          .launches = 1}},
+              .path = {},
               .experts_read = 80.5};
   r.floor = {.bytes = 2e9, .operations = 4e11, .us = 500};
   r.engine_us = 1100;
