@@ -91,9 +91,13 @@ std::vector<DecodeCell> cells_that_fit(const BenchOptions& options, const ModelC
 
 class BenchRun {
  public:
-  BenchRun(const BenchOptions& options, cu::Context context, KernelSource source,
-           std::string compiler, std::FILE* out)
-      : options_(options), context_(std::move(context)), source_(std::move(source)), out_(out) {
+  BenchRun(const BenchOptions& options, std::shared_ptr<const cu::DriverApi> driver,
+           KernelSource source, std::string compiler, std::FILE* out)
+      : options_(options),
+        driver_(std::move(driver)),
+        context_(cu::Context::retain(driver_, 0)),
+        source_(std::move(source)),
+        out_(out) {
     subject_.device = context_.device().name;
     subject_.arch = source_.device.arch;
     subject_.driver_branch = source_.device.driver_branch;
