@@ -1,4 +1,5 @@
 #pragma once
+#include "act_quant.args.h"
 #include "common/types.cuh"
 
 namespace ingot::kernels {
@@ -23,6 +24,8 @@ struct HcPreArgs {
   bf16* out;             // [tokens, HIDDEN] the sublayer's input, normalised
   fp8_e4m3* codes;       // QUANTIZE: `out` as act_quant's tiles [HIDDEN / 128][code_rows][128]
   float* code_scale;     // QUANTIZE: [HIDDEN / 128, code_rows]
+  fp8_e4m3* row_codes;   // QUANTIZE: the same codes as act_quant's rows [tokens, HIDDEN], or null
+  float* row_scale;      // QUANTIZE: [tokens, act_quant_scale_stride(HIDDEN)], if row_codes
   void* workspace;       // hc_pre_workspace_bytes(...) of 0xff before the first launch, left so
   int tokens;            // at least 1
   int code_rows;         // QUANTIZE: a multiple of 4, at least tokens

@@ -13,135 +13,59 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kWarmUp = 3;  // the first runs plainly, the second records the graph
+constexpr int kWarmUp = 3;  // as it is, recorded, and replayed once
 
-std::string choice_of(const executor::ReadyKernel& kernel) {
-  return std::string(source_name(kernel.source)) + (kernel.forced ? ", forced" : "");
-}
-
-std::vector<DecodeTiming::Part> by_falling_time(
-    const std::map<std::string_view, DecodeTiming::Part>& parts) {
-  std::vector<DecodeTiming::Part> list;
-  for (const auto& [name, part] : parts)
-    list.push_back(part);
-  std::sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.us > b.us; });
-  return list;
-}
-
-/// Decode steps of some sequences, whose tokens are made up.
-class DecodeSteps {
+/// Times summed by name.
+class Parts {
  public:
-  DecodeSteps(DeviceEngine::Impl& engine, std::vector<executor::SequenceRecord*> records,
-              executor::Bucket& bucket, int bucket_rows, int bucket_sequences)
-      : e_(engine),
-        records_(std::move(records)),
-        bucket_(bucket),
-        bucket_rows_(bucket_rows),
-        bucket_sequences_(bucket_sequences) {}
-
-  /// Queues the inputs of the next step.
-  void prepare() {
-    executor::StepInputs& in = e_.inputs;
-    const int live_rows = rows();
-    for (int r = 0; r < bucket_rows_; ++r) {
-      const bool live = r < live_rows;
-      token_ = token_ * 1664525U + 1013904223U;
-      const auto vocabulary = static_cast<std::uint32_t>(e_.model_config.vocab_size);
-      in.ids[r] = live ? static_cast<int>((token_ >> 8) % vocabulary) : 0;
-      auto* record = live ? records_[static_cast<std::size_t>(r)] : nullptr;
-      in.positions[r] = live ? static_cast<int>(record->length) : 0;
-      in.sequences[r] = live ? record->slot : -1;
-      in.picks[r] = r;
-      if (live) ++record->length;
-    }
-    for (int s = 0; s < bucket_sequences_; ++s) {
-      in.row_starts[s] = std::min(s, live_rows);
-      in.slots[s] = s < live_rows ? records_[static_cast<std::size_t>(s)]->slot : 0;
-    }
-    in.row_starts[bucket_sequences_] = live_rows;
-    e_.memory.upload(e_.stream, in);
+  void add(const executor::StepLaunch& launch, double us) {
+    auto& part = parts_[std::string(launch.name)];
+    part.name = launch.name;
+    part.kernel = launch.kernel->variant;
+    part.choice = source_name(launch.kernel->source);
+    if (launch.kernel->forced) part.choice += ", forced";
+    part.us += us;
+    ++part.launches;
   }
-
-  void run() {
-    prepare();
-    e_.run(bucket_);
-  }
-
-  /// One step, launch by launch: distinct experts of a layer, mean.
-  double count_experts() {
-    prepare();
-    double experts = 0;
-    int layers = 0;
-    for (const executor::StepLaunch& launch : bucket_.program.launches()) {
-      queue(launch);
-      if (launch.name != "router") continue;
-      std::vector<int> ids(static_cast<std::size_t>(rows() * e_.model_config.experts_per_token));
-      e_.memory.fetch(e_.stream, e_.memory.buffers().experts,
-                      std::as_writable_bytes(std::span(ids)));
-      experts += static_cast<double>(std::set<int>(ids.begin(), ids.end()).size());
-      ++layers;
-    }
-    e_.stream.synchronize();
-    return layers > 0 ? experts / layers : 0;
-  }
-
-  /// What each kind of launch adds to `steps` steps from the graph; empty without traced kernels.
-  std::vector<DecodeTiming::Part> trace_path(int steps) {
-    executor::StepTrace trace(e_.context, e_.stream);
-    if (!trace.attach(bucket_.program)) return {};
-    for (int i = 0; i < steps; ++i)
-      run();
-    const auto& launches = bucket_.program.launches();
-    const std::vector<double> us = trace.read(launches.size());
-    std::map<std::string_view, DecodeTiming::Part> parts;
-    for (std::size_t i = 0; i < us.size(); ++i) {
-      DecodeTiming::Part& part = parts[launches[i].name];
-      part.name = launches[i].name;
-      part.us += us[i];
-      ++part.launches;
-    }
-    return by_falling_time(parts);
-  }
-
-  /// Each kind of launch by itself, from a graph of all of them.
-  std::vector<DecodeTiming::Part> time_parts() {
-    std::map<std::string_view, std::vector<const executor::StepLaunch*>> kinds;
-    for (const executor::StepLaunch& launch : bucket_.program.launches())
-      kinds[launch.name].push_back(&launch);
-    std::map<std::string_view, DecodeTiming::Part> parts;
-    for (const auto& [name, launches] : kinds) {
-      const int count = static_cast<int>(launches.size());
-      const cu::Graph graph = record_nodes(
-          e_.stream, count, [&](int node) { queue(*launches[static_cast<std::size_t>(node)]); });
-      const MeasurePolicy few{.warmup_replays = 1, .batch_replays = 5, .max_replays = 5};
-      const Timing timing = measure(e_.context, e_.stream, graph, few);
-      parts[name] = {.name = std::string(name),
-                     .kernel = launches.front()->kernel->variant,
-                     .choice = choice_of(*launches.front()->kernel),
-                     .us = timing.median_us * count,
-                     .launches = count};
-    }
-    return by_falling_time(parts);
+  /// The largest first.
+  std::vector<DecodeTiming::Part> sorted() const {
+    std::vector<DecodeTiming::Part> list;
+    for (const auto& [name, part] : parts_)
+      list.push_back(part);
+    std::sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.us > b.us; });
+    return list;
   }
 
  private:
-  int rows() const { return static_cast<int>(records_.size()); }
-  void queue(const executor::StepLaunch& launch) const {
-    cu::launch(e_.stream, launch.kernel->kernel.function(), launch.kernel->shape,
-               launch.args.data());
-  }
-
-  DeviceEngine::Impl& e_;
-  std::vector<executor::SequenceRecord*> records_;
-  executor::Bucket& bucket_;
-  const int bucket_rows_, bucket_sequences_;
-  std::uint32_t token_ = 1;
+  std::map<std::string, DecodeTiming::Part> parts_;
 };
+
+/// Each kind of launch in a graph of its own, one after another through all layers.
+std::vector<DecodeTiming::Part> time_alone(const executor::EngineRank& rank,
+                                           const executor::Bucket& bucket) {
+  std::map<std::string, std::vector<const executor::StepLaunch*>> kinds;
+  for (const executor::StepLaunch& launch : bucket.program.launches())
+    kinds[std::string(launch.name)].push_back(&launch);
+  const MeasurePolicy few{.warmup_replays = 1, .batch_replays = 5, .max_replays = 5};
+  Parts parts;
+  for (const auto& [name, launches] : kinds) {
+    const cu::Graph graph =
+        record_nodes(rank.stream, static_cast<int>(launches.size()), [&](int node) {
+          const executor::StepLaunch& launch = *launches[static_cast<std::size_t>(node)];
+          cu::launch(rank.stream, launch.kernel->kernel.function(), launch.kernel->shape,
+                     launch.args.data());
+        });
+    const double us = measure(rank.context, rank.stream, graph, few).median_us;
+    for (const executor::StepLaunch* launch : launches)
+      parts.add(*launch, us);
+  }
+  return parts.sorted();
+}
 
 }  // namespace
 
 void DeviceEngine::fill_context() {
-  impl_->state.fill(impl_->stream);
+  impl_->ranks.run([](executor::EngineRank& rank) { rank.state->fill(rank.stream); });
 }
 
 SequenceId DeviceEngine::create_filled(std::int64_t length) {
@@ -160,7 +84,7 @@ SequenceId DeviceEngine::create_filled(std::int64_t length) {
   }
   impl_->grow(record, length);
   record.length = record.rollback_floor = length;
-  impl_->stream.synchronize();
+  impl_->apply_changes();
   return sequence;
 }
 
@@ -173,38 +97,103 @@ DecodeTiming DeviceEngine::time_decode(std::span<const SequenceId> sequences, in
     longest = std::max(longest, records.back()->length);
   }
   const int rows = static_cast<int>(records.size());
-  const std::int64_t more = timed_decode_tokens(steps);
+  const int all_steps = timed_decode_tokens(steps);
   const StepBucket size = bucket_of({.rows = rows,
                                      .sequences = rows,
                                      .sequence_rows = 1,
                                      .logit_rows = rows,
-                                     .context = longest + more},
+                                     .context = longest + all_steps},
                                     e.model_config.max_position_embeddings);
-  executor::Bucket& bucket = e.ready_bucket(size);
   for (auto* record : records)
-    e.grow(*record, record->length + more);
-  DecodeSteps decode(e, std::move(records), bucket, size.rows, size.sequences);
-  for (int i = 0; i < kWarmUp; ++i)
-    decode.run();
-  e.stream.synchronize();
-
+    e.grow(*record, record->length + all_steps);
+  e.apply_changes();
+  // Every rank makes the same inputs of step `n`, and keeps them until its stream has passed them.
+  const auto prepare = [&](executor::EngineRank& rank, executor::StepInputs& in, int n) {
+    for (int r = 0; r < size.rows; ++r) {
+      const bool live = r < rows;
+      const std::uint32_t token =
+          (static_cast<std::uint32_t>(n * size.rows + r) + 1) * 1664525U + 1013904223U;
+      in.ids[r] = live ? static_cast<int>((token >> 8) %
+                                          static_cast<std::uint32_t>(e.model_config.vocab_size))
+                       : 0;
+      auto* record = live ? records[static_cast<std::size_t>(r)] : nullptr;
+      in.positions[r] = live ? static_cast<int>(record->length) + n : 0;
+      in.sequences[r] = live ? record->slot : -1;
+      in.row_starts[r] = std::min(r, rows);
+      in.slots[r] = live ? record->slot : 0;
+      in.picks[r] = r;
+    }
+    in.row_starts[size.rows] = rows;
+    rank.memory.upload(rank.stream, in);
+  };
+  int step = 0;
+  std::vector<executor::StepInputs> inputs(e.ranks.size());
+  const auto inputs_of = [&](const executor::EngineRank& rank) -> executor::StepInputs& {
+    return inputs[static_cast<std::size_t>(rank.tp_rank)];
+  };
+  for (; step < kWarmUp; ++step) {
+    e.make_ready(size);
+    e.ranks.run([&](executor::EngineRank& rank) {
+      prepare(rank, inputs_of(rank), step);
+      rank.launch(size);
+      rank.finish();
+    });
+  }
   DecodeTiming timing;
-  timing.launches = static_cast<int>(bucket.program.launches().size());
-  auto begin = cu::Event::create(e.context, cu::Event::Timing::on);
-  auto end = cu::Event::create(e.context, cu::Event::Timing::on);
-  const auto queued_from = Clock::now();
-  begin.record(e.stream);
-  for (int i = 0; i < steps; ++i)
-    decode.run();
-  end.record(e.stream);
-  const std::chrono::duration<double, std::micro> queueing = Clock::now() - queued_from;
-  end.synchronize();
-  timing.step_us = static_cast<double>(end.us_since(begin)) / steps;
-  timing.queue_us = queueing.count() / steps;
-  timing.from_graph = bucket.graph.has_value();
-  timing.path = decode.trace_path(steps);
-  timing.experts_read = decode.count_experts();
-  timing.parts = decode.time_parts();
+  double experts = 0;
+  int layers = 0;
+  e.ranks.run([&](executor::EngineRank& rank) {
+    executor::StepInputs& in = inputs_of(rank);
+    auto begin = cu::Event::create(rank.context, cu::Event::Timing::on);
+    auto end = cu::Event::create(rank.context, cu::Event::Timing::on);
+    int n = step;
+    const auto run_steps = [&] {
+      for (int i = 0; i < steps; ++i) {
+        prepare(rank, in, n++);
+        rank.launch(size);
+      }
+    };
+    const auto queued_from = Clock::now();
+    begin.record(rank.stream);
+    run_steps();
+    end.record(rank.stream);
+    const std::chrono::duration<double, std::micro> queueing = Clock::now() - queued_from;
+    end.synchronize();
+    const executor::Bucket& bucket = rank.buckets.at(size);
+    const auto& launches = bucket.program.launches();
+    const bool reports = rank.tp_rank == 0;
+    if (reports) {
+      timing.step_us = static_cast<double>(end.us_since(begin)) / steps;
+      timing.queue_us = queueing.count() / steps;
+      timing.from_graph = bucket.graph.has_value();
+      timing.launches = static_cast<int>(launches.size());
+    }
+    if (executor::StepTrace trace(rank.context, rank.stream); trace.attach(bucket.program)) {
+      run_steps();
+      const std::vector<double> us = trace.read(launches.size());
+      Parts path;
+      for (std::size_t i = 0; i < us.size(); ++i)
+        path.add(launches[i], us[i]);
+      if (reports) timing.path = path.sorted();
+    }
+    auto parts = time_alone(rank, bucket);
+    if (reports) timing.parts = std::move(parts);
+    prepare(rank, in, n);
+    for (const executor::StepLaunch& launch : launches) {
+      cu::launch(rank.stream, launch.kernel->kernel.function(), launch.kernel->shape,
+                 launch.args.data());
+      if (launch.name != "router" || !reports) continue;
+      std::vector<int> ids(static_cast<std::size_t>(rows * e.model_config.experts_per_token));
+      rank.memory.fetch(rank.stream, rank.memory.buffers().experts,
+                        std::as_writable_bytes(std::span(ids)));
+      experts += static_cast<double>(std::set<int>(ids.begin(), ids.end()).size());
+      ++layers;
+    }
+    rank.finish();
+  });
+  for (auto* record : records)
+    record->length += all_steps;
+  timing.experts_read = layers > 0 ? experts / layers : 0;
   return timing;
 }
 

@@ -48,34 +48,48 @@ struct DeviceStats {
   std::int64_t nan_scores = 0;      ///< of the indexer; they count as minus infinity
 };
 
+/// What a tensor parallel rank is given: a card and its share of the weights.
+struct DeviceRank {
+  cu::Context context;
+  executor::DeviceWeights weights;
+};
+
 /// Where the time of a decode step goes.
 struct DecodeTiming {
   double step_us = 0;   ///< mean of a step on the device, launches and dependencies included
   double queue_us = 0;  ///< mean time that the host takes to queue one
   int launches = 0;     ///< of a step
   bool from_graph = false;
-  /// All launches of one kind, replayed without the others: on what the step before left.
+  /// Launches by what they do; `us` is of all of them together.
   struct Part {
     std::string name;    ///< "wq_a, wkv"
     std::string kernel;  ///< the variant that runs: "fp8_linear_sm90 TOKENS=8 …"
     std::string choice;  ///< "tuned", "default" …
-    double us = 0;       ///< of all of them
+    double us = 0;
     int launches = 0;
   };
-  std::vector<Part> parts;  ///< by falling time
+  /// Each kind of launch in a graph of its own: without the others' traffic and edges. By falling
+  /// time.
+  std::vector<Part> parts;
   /// What each kind of launch adds to the step from the graph, by the card's clock: the critical
   /// path. Only where the kernels were made of executor::traced_templates().
   std::vector<Part> path;
   double experts_read = 0;  ///< distinct experts of a layer, mean
 };
 
-/// Tokens by which time_decode() lengthens its sequences at most.
+/// Tokens by which time_decode() lengthens its sequences: warm-up, those that are timed, traced,
+/// and one launch by launch.
 constexpr int timed_decode_tokens(int steps) {
-  return 2 * steps + 4;
+  return 3 + 2 * steps + 1;
 }
 
-/// The model on one GPU: kernels of the bucket that a step falls into, made for this card, launched
-/// in order on one stream, from a CUDA graph once the bucket has run before.
+/// The model on one GPU, or on one per tensor parallel rank: kernels of the bucket that a step
+/// falls into, made for this card, launched in order on one stream, from a CUDA graph once the
+/// bucket has run before. Ranks run on threads of the engine, but for rank 0, which runs on the
+/// caller's.
+///
+/// Where a rank of several fails, the others stop within seconds, its error is thrown once, and
+/// every later step is refused.
 ///
 /// A sequence's logits depend on the batch and on how its tokens were cut into steps within the
 /// rounding of the kernels that these buckets choose.
@@ -86,6 +100,11 @@ class DeviceEngine final : public Engine {
   /// kernels do not take; cuda where memory does not suffice (what was needed, what is free).
   DeviceEngine(cu::Context context, ModelConfig config, executor::DeviceWeights weights,
                KernelSource source, const DeviceOptions& options);
+  /// @param ranks  in order, each with the weights of its rank of ranks.size(); the first one's
+  ///               context must be current
+  /// Errors (thrown): as above, and unsupported for cards of different kinds.
+  DeviceEngine(std::vector<DeviceRank> ranks, ModelConfig config, KernelSource source,
+               const DeviceOptions& options);
   ~DeviceEngine() override;
 
   const ModelConfig& config() const override;
@@ -108,9 +127,8 @@ class DeviceEngine final : public Engine {
   DecodeTiming time_decode(std::span<const SequenceId> sequences, int steps);
   DeviceStats stats() const;
 
-  struct Impl;  ///< its parts are those of src/executor alone
-
  private:
+  struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -35,7 +35,7 @@ class Builder {
       const Layer& layer = weights_.layers()[i];
       hyper_connection(layer.hc_attention, layer.attention_norm, i > 0);
       attention(layer, state_.layer(i), config_.layer_kind(layer_));
-      hyper_connection(layer.hc_ffn, layer.ffn_norm, true);
+      hyper_connection(layer.hc_ffn, layer.ffn_norm, true, b_.z_codes, b_.z_scale);
       experts(layer.experts);
     }
     layer_ = -1;
@@ -85,7 +85,9 @@ class Builder {
 
   /// Streams (and the output of the sublayer before) to the next sublayer's input: b.x, quantised
   /// in b.x_codes.
-  void hyper_connection(const HyperConnection& hc, const kernels::bf16* norm, bool after) {
+  /// @param codes, scale  where the quantised input goes by rows, too, or null
+  void hyper_connection(const HyperConnection& hc, const kernels::bf16* norm, bool after,
+                        kernels::fp8_e4m3* codes = nullptr, float* scale = nullptr) {
     add("hyper-connection", after ? k_.hc_between : k_.hc_first,
         kernels::HcPreArgs{.streams = b_.streams[streams_],
                            .sublayer = b_.f,
@@ -101,6 +103,8 @@ class Builder {
                            .out = b_.x,
                            .codes = b_.x_codes,
                            .code_scale = b_.x_scale,
+                           .row_codes = codes,
+                           .row_scale = scale,
                            .workspace = scratch_.ones,
                            .tokens = rows_,
                            .code_rows = code_rows_,
@@ -148,22 +152,19 @@ class Builder {
     first.segments[0] = segment(layer.wq_a, b_.q_latent);
     first.segments[1] = segment(layer.wkv, b_.kv);
     add("wq_a, wkv", k_.wq_a_wkv, first);
-    add("kv append", k_.kv_append,
+    add("kv append, q norm", k_.kv_append,
         kernels::RopeKvAppendArgs{.kv = b_.kv,
                                   .norm_weight = layer.kv_norm,
                                   .frequencies = frequencies,
                                   .positions = b_.inputs->positions,
                                   .slots = b_.append_slots,
                                   .pool = state.window,
+                                  .latent = b_.q_latent,
+                                  .latent_weight = layer.q_norm,
+                                  .latent_out = b_.q_latent_normed,
                                   .tokens = rows_,
                                   .kv_stride = layer.wkv.rows,
                                   .epsilon = config_.rms_norm_eps});
-    add("q norm", k_.q_norm,
-        kernels::RmsNormArgs{.input = b_.q_latent,
-                             .weight = layer.q_norm,
-                             .output = b_.q_latent_normed,
-                             .rows = rows_,
-                             .eps = config_.rms_norm_eps});
     if (!quantizes_inline()) {
       quantize("quantise q latent", k_.q_quant, b_.q_latent_normed, config_.q_lora_rank, b_.q_codes,
                b_.q_scale);
@@ -384,8 +385,6 @@ class Builder {
                                 .vocabulary = config_.vocab_size,
                                 .tokens = rows_,
                                 .route_scale = config_.routed_scaling_factor});
-    quantize("quantise expert input", k_.expert_quant, b_.x, config_.hidden_size, b_.z_codes,
-             b_.z_scale);
     add("experts", k_.experts,
         kernels::MoeDecodeArgs{.x = b_.z_codes,
                                .x_scale = b_.z_scale,
@@ -404,7 +403,47 @@ class Builder {
                                .shared = b_.shared,
                                .out = b_.f,
                                .tokens = rows_,
-                               .hidden = config_.hidden_size});
+                               .hidden = config_.hidden_size,
+                               .next = small_weights(layer_ + 1)});
+  }
+
+  /// The weights of a layer that are not streamed: each is waited for when it is read, and has left
+  /// the L2 since the step before.
+  kernels::PrefetchList small_weights(int index) const {
+    kernels::PrefetchList list{};
+    if (index >= static_cast<int>(weights_.layers().size())) return list;
+    const auto put = [&](const void* at, std::int64_t bytes) {
+      if (at == nullptr || bytes == 0) return;
+      list.at[list.count] = at;
+      // Whole vectors: every weight begins at one, and what lies behind it is the next one.
+      list.bytes[list.count++] = static_cast<kernels::u32>((bytes + 15) / 16 * 16);
+    };
+    const Layer& layer = weights_.layers()[static_cast<std::size_t>(index)];
+    const std::int64_t hidden = config_.hidden_size;
+    for (const HyperConnection* hc : {&layer.hc_attention, &layer.hc_ffn}) {
+      put(hc->fn, kernels::HC_MIXES * kernels::HC_STREAMS * hidden * 4);
+      put(hc->base, kernels::HC_MIXES * 4);
+      put(hc->scale, 3 * 4);
+    }
+    put(layer.attention_norm, hidden * 2);
+    put(layer.ffn_norm, hidden * 2);
+    put(layer.q_norm, config_.q_lora_rank * 2);
+    put(layer.kv_norm, config_.head_dim * 2);
+    put(layer.sink, layer.wq_b.rows / config_.head_dim * 4);
+    const int ratio = config_.layer_kind(index) == LayerKind::hca ? 128 : 4;
+    for (const Compressor* one : {&layer.compressor, &layer.indexer.compressor}) {
+      put(one->ape, std::int64_t{ratio} * one->wkv.rows * 4);
+      put(one->norm, (ratio == 4 ? one->wkv.rows / 2 : one->wkv.rows) * 2);
+    }
+    for (const Fp8Matrix* m :
+         {&layer.wq_a, &layer.wkv, &layer.wq_b, &layer.indexer.wq_b, &layer.wo_a, &layer.wo_b,
+          &layer.experts.shared_gate, &layer.experts.shared_up, &layer.experts.shared_down}) {
+      put(m->scales, std::int64_t{m->rows} / kernels::FP8_TILE * m->cols / kernels::FP8_TILE);
+    }
+    const Bf16Matrix& gate = layer.experts.gate;
+    put(gate.values, std::int64_t{gate.rows} * gate.cols * 2);
+    put(layer.experts.bias, gate.rows * 4);
+    return list;
   }
 
   void head() {
@@ -442,6 +481,8 @@ class Builder {
                            .out = b_.head_x,
                            .codes = nullptr,
                            .code_scale = nullptr,
+                           .row_codes = nullptr,
+                           .row_scale = nullptr,
                            .workspace = scratch_.ones,
                            .tokens = bucket_.logit_rows,
                            .code_rows = 4,

@@ -41,7 +41,6 @@ StepProblems step_problems(const ModelConfig& config, int tp, const StepBucket& 
   p.hc_first = {.hidden = hidden, .tokens = rows, .quantize = true};
   p.hc_between = {.hidden = hidden, .tokens = rows, .after_sublayer = true, .quantize = true};
   p.wq_a_wkv = {.rows = {config.q_lora_rank, config.head_dim}, .cols = hidden, .tokens = rows};
-  p.q_norm = {.hidden = config.q_lora_rank, .rows = rows};
   if (!inline_quant) p.q_quant = {.tokens = rows, .cols = config.q_lora_rank, .tiled = true};
   p.wq_b = {.rows = {heads * config.head_dim},
             .cols = config.q_lora_rank,
@@ -50,7 +49,7 @@ StepProblems step_problems(const ModelConfig& config, int tp, const StepBucket& 
   p.wq_b_indexer = p.wq_b;
   p.wq_b_indexer.rows[1] = index_dims;
   p.q_norm_rope = {.dims = config.head_dim, .heads = heads, .tokens = rows};
-  p.kv_append = {.tokens = rows, .normalize = true};
+  p.kv_append = {.tokens = rows, .normalize = true, .latent = config.q_lora_rank};
   p.csa_linear = {.rows = {config.index_heads, 2 * config.head_dim, 2 * config.head_dim,
                            2 * config.index_head_dim, 2 * config.index_head_dim},
                   .cols = hidden,
@@ -98,7 +97,6 @@ StepProblems step_problems(const ModelConfig& config, int tp, const StepBucket& 
               .gate = router_gate};
   p.hash_router = p.router;
   p.hash_router.hash = true;
-  p.expert_quant = {.tokens = rows, .cols = hidden, .tiled = false};
   p.experts = {.batch = rows,
                .inter = kernels::moe_width(inter),
                .hidden = hidden,

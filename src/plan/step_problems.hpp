@@ -18,7 +18,6 @@
 #include "kernel_templates/indexer_topk.space.hpp"
 #include "kernel_templates/moe_decode.space.hpp"
 #include "kernel_templates/q_norm_rope.space.hpp"
-#include "kernel_templates/rms_norm.space.hpp"
 #include "kernel_templates/rope_kv_append.space.hpp"
 #include "kernel_templates/router_topk.space.hpp"
 #include "kernel_templates/sparse_mla_decode_problem.hpp"
@@ -62,7 +61,6 @@ struct StepProblems {
   kernels::HcPreProblem hc_first;    ///< in front of the first sublayer
   kernels::HcPreProblem hc_between;  ///< in front of all others: takes the output before along
   kernels::Fp8LinearProblem wq_a_wkv;
-  kernels::RmsNormProblem q_norm;
   std::optional<kernels::ActQuantProblem> q_quant;  ///< where wq_b does not quantise its input
   kernels::Fp8LinearProblem wq_b;                   ///< of layers without an indexer
   kernels::Fp8LinearProblem wq_b_indexer;           ///< with the indexer's queries
@@ -80,7 +78,6 @@ struct StepProblems {
   kernels::Fp8LinearProblem wo_b;
   std::optional<kernels::Bf16LinearProblem> gate;  ///< where the router does not multiply it
   kernels::RouterTopkProblem router, hash_router;
-  kernels::ActQuantProblem expert_quant;
   kernels::MoeDecodeProblem experts;
   kernels::Fp8LinearProblem shared_up;  ///< w1 and w3
   kernels::SwigluQuantProblem shared_activation;
