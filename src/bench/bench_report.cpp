@@ -105,7 +105,7 @@ void print_prefill(const PrefillResult& r, std::FILE* out) {
              "tokens/s", "TFLOP/s", "share", "graph steps");
   fmt::print(out, "{:>8} {:>7} {:>10.1f} {:>9.0f} {:>9.1f} {:>7} {:>11}\n", r.tokens, r.chunk,
              r.us / 1e3, r.tokens_per_s(), r.operations / r.us / 1e6, percent(r.floor_us / r.us),
-             r.launches);
+             r.graph_steps);
 }
 
 std::string decode_json(const BenchSubject& subject, const DecodeResult& result) {
@@ -153,7 +153,7 @@ std::string prefill_json(const BenchSubject& subject, const PrefillResult& resul
   json["operations"] = result.operations;
   json["floor_us"] = result.floor_us;
   json["share_of_rate"] = result.floor_us / result.us;
-  json["graph_steps"] = result.launches;
+  json["graph_steps"] = result.graph_steps;
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

@@ -131,7 +131,7 @@ PrefillResult measure_prefill(DeviceEngine& engine, int tp_size, std::int64_t to
       (void)engine.step({&step, 1});
     }
     result.us = microseconds_since(start);
-    result.launches = static_cast<int>(engine.stats().graph_steps - graphs_before);
+    result.graph_steps = static_cast<int>(engine.stats().graph_steps - graphs_before);
     if (timed) break;
   }
   Operations operations = weight_operations(engine.config(), tp_size, false);

@@ -51,7 +51,7 @@ struct PrefillResult {
   double us = 0;
   double floor_us = 0;  ///< multiplying alone, at the tensor cores' rates
   double operations = 0;
-  int launches = 0;  ///< steps that were replayed from graphs
+  int graph_steps = 0;  ///< passes that were replayed from graphs
 
   double tokens_per_s() const { return static_cast<double>(tokens) * 1e6 / us; }
 };

@@ -69,7 +69,7 @@ struct Running {
   SequenceId id{};
   std::size_t prompt = 0;
   std::size_t wanted = 0;
-  std::vector<TokenId> next, answer;
+  std::vector<TokenId> next = {}, answer = {};
 };
 
 std::uint64_t checksum(std::span<const TokenId> tokens) {
