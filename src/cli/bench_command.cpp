@@ -14,8 +14,8 @@
 #include "src/bench/bench_report.hpp"
 #include "src/bench/decode_bench.hpp"
 #include "src/checkpoint/checkpoint.hpp"
-#include "src/cli/byte_progress.hpp"
 #include "src/cli/device.hpp"
+#include "src/cli/device_loader.hpp"
 #include "src/cli/local_cards.hpp"
 #include "src/cli/version.hpp"
 #include "src/executor/memory_costs.hpp"
@@ -169,37 +169,34 @@ class BenchRun {
       subject_.model = (folder.has_filename() ? folder : folder.parent_path()).filename().string();
     }
     value_or_throw(check_tp_size(config_, options_.tp_size));
-    if (options_.tp_size != 1) {
-      throw EngineError(ErrorCode::unsupported,
-                        "bench: this device engine runs on one GPU; leave --tp at 1");
-    }
     subject_.layers = config_.num_layers;
   }
 
-  executor::DeviceWeights weights() const {
-    const executor::WeightOptions options{.tp_size = options_.tp_size, .threads = options_.threads};
-    if (subject_.synthetic) {
-      return value_or_throw(executor::DeviceWeights::synthetic(context_, config_, options));
-    }
-    ByteProgress progress("loading", Progress::standard_error());
-    return value_or_throw(executor::DeviceWeights::load(
-        context_, *checkpoint_, options,
-        [&](std::uint64_t done, std::uint64_t all) { progress.update(done, all); }));
+  Result<executor::DeviceWeights> weights(const cu::Context& context, int rank) const {
+    const executor::WeightOptions options{
+        .tp_rank = rank,
+        .tp_size = options_.tp_size,
+        .threads = std::max(1, options_.threads / options_.tp_size)};
+    return subject_.synthetic ? executor::DeviceWeights::synthetic(context, config_, options)
+                              : executor::DeviceWeights::load(context, *checkpoint_, options);
   }
 
-  std::unique_ptr<DeviceEngine> start(const DeviceOptions& wanted) {
+  std::unique_ptr<DeviceEngine> start(DeviceOptions wanted) {
     const auto begin = Clock::now();
-    auto loaded = weights();
-    const std::chrono::duration<double> loading = Clock::now() - begin;
+    std::vector<cu::Context> contexts;
+    for (int rank = 0; rank < options_.tp_size; ++rank)
+      contexts.push_back(cu::Context::retain(driver_, rank));
+    wanted.nccl = value_or_throw(exchange_carrier(contexts, options_.cache));
+    const auto loading_from = Clock::now();
+    auto ranks =
+        value_or_throw(make_ranks(std::move(contexts), [&](const cu::Context& context, int rank) {
+          return weights(context, rank);
+        }));
+    const std::chrono::duration<double> loading = Clock::now() - loading_from;
     load_s_ = loading.count();
-    const KernelSource source{.kernels = source_.kernels,
-                              .records = source_.records,
-                              .device = source_.device,
-                              .policy = source_.policy,
-                              .overrides = source_.overrides};
+    KernelSource source = source_;
     auto engine =
-        std::make_unique<DeviceEngine>(cu::Context::retain(driver_, context_.device().ordinal),
-                                       config_, std::move(loaded), source, wanted);
+        std::make_unique<DeviceEngine>(std::move(ranks), config_, std::move(source), wanted);
     const auto first = engine->create_sequence();
     const std::vector<TokenId> token{0};
     const SequenceStep step{.sequence = first, .tokens = token};
@@ -274,7 +271,8 @@ int run_bench_on(const BenchOptions& options, std::shared_ptr<const cu::DriverAp
 }
 
 int run_bench(const BenchOptions& options, std::FILE* out) {
-  const auto gpu = usable_gpu(options.environment);
+  const auto gpu =
+      usable_gpu(value_or_throw(device_list("", options.tp_size)), options.environment);
   if (!gpu) {
     throw EngineError(
         ErrorCode::unsupported,

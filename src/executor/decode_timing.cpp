@@ -6,7 +6,6 @@
 #include "runtime/cuda/stream.hpp"
 #include "src/executor/device_engine_impl.hpp"
 #include "src/executor/step_trace.hpp"
-#include "tuner/measure.hpp"
 
 namespace ingot {
 namespace {
@@ -21,9 +20,11 @@ class Parts {
   void add(const executor::StepLaunch& launch, double us) {
     auto& part = parts_[std::string(launch.name)];
     part.name = launch.name;
-    part.kernel = launch.kernel->variant;
-    part.choice = source_name(launch.kernel->source);
-    if (launch.kernel->forced) part.choice += ", forced";
+    part.kernel = launch.kernel == nullptr ? "NCCL" : launch.kernel->variant;
+    if (launch.kernel != nullptr) {
+      part.choice = source_name(launch.kernel->source);
+      if (launch.kernel->forced) part.choice += ", forced";
+    }
     part.us += us;
     ++part.launches;
   }
@@ -40,24 +41,34 @@ class Parts {
   std::map<std::string, DecodeTiming::Part> parts_;
 };
 
-/// Each kind of launch in a graph of its own, one after another through all layers.
-std::vector<DecodeTiming::Part> time_alone(const executor::EngineRank& rank,
-                                           const executor::Bucket& bucket) {
+/// Each kind of launch in a graph of its own, one after another through all layers. Every rank does
+/// the same at the same time.
+std::vector<DecodeTiming::Part> time_alone(executor::EngineRanks& ranks, executor::EngineRank& rank,
+                                           const executor::StepProgram& program) {
+  if (rank.links && rank.links->has_nccl()) return {};  // parts of an exchange need each other
   std::map<std::string, std::vector<const executor::StepLaunch*>> kinds;
-  for (const executor::StepLaunch& launch : bucket.program.launches())
+  for (const executor::StepLaunch& launch : program.launches())
     kinds[std::string(launch.name)].push_back(&launch);
-  const MeasurePolicy few{.warmup_replays = 1, .batch_replays = 5, .max_replays = 5};
+  auto begin = cu::Event::create(rank.context, cu::Event::Timing::on);
+  auto end = cu::Event::create(rank.context, cu::Event::Timing::on);
   Parts parts;
   for (const auto& [name, launches] : kinds) {
-    const cu::Graph graph =
-        record_nodes(rank.stream, static_cast<int>(launches.size()), [&](int node) {
-          const executor::StepLaunch& launch = *launches[static_cast<std::size_t>(node)];
-          cu::launch(rank.stream, launch.kernel->kernel.function(), launch.kernel->shape,
-                     launch.args.data());
-        });
-    const double us = measure(rank.context, rank.stream, graph, few).median_us;
+    ranks.meet();  // nobody records while another rank's launches may wait for this one's
+    cu::Capture capture(rank.stream);
     for (const executor::StepLaunch* launch : launches)
-      parts.add(*launch, us);
+      program.launch_one(rank.stream, *launch);
+    const auto graph = cu::GraphExec::instantiate(capture.finish());
+    ranks.meet();
+    constexpr int kRounds = 3;
+    graph.launch(rank.stream);
+    begin.record(rank.stream);
+    for (int i = 0; i < kRounds; ++i)
+      graph.launch(rank.stream);
+    end.record(rank.stream);
+    rank.finish();
+    const double us = static_cast<double>(end.us_since(begin)) / kRounds;
+    for (const executor::StepLaunch* launch : launches)
+      parts.add(*launch, us / static_cast<double>(launches.size()));
   }
   return parts.sorted();
 }
@@ -107,7 +118,7 @@ DecodeTiming DeviceEngine::time_decode(std::span<const SequenceId> sequences, in
   for (auto* record : records)
     e.grow(*record, record->length + all_steps);
   e.apply_changes();
-  // Every rank makes the same inputs of step `n`, and keeps them until its stream has passed them.
+  // Every rank makes the same inputs of step `n`.
   const auto prepare = [&](executor::EngineRank& rank, executor::StepInputs& in, int n) {
     for (int r = 0; r < size.rows; ++r) {
       const bool live = r < rows;
@@ -126,16 +137,16 @@ DecodeTiming DeviceEngine::time_decode(std::span<const SequenceId> sequences, in
     in.row_starts[size.rows] = rows;
     rank.memory.upload(rank.stream, in);
   };
-  int step = 0;
   std::vector<executor::StepInputs> inputs(e.ranks.size());
-  const auto inputs_of = [&](const executor::EngineRank& rank) -> executor::StepInputs& {
-    return inputs[static_cast<std::size_t>(rank.tp_rank)];
+  const auto run = [&](executor::EngineRank& rank, int n) {
+    prepare(rank, inputs[static_cast<std::size_t>(rank.tp_rank)], n);
+    rank.launch(size);
   };
-  for (; step < kWarmUp; ++step) {
+  int done = 0;
+  for (; done < kWarmUp; ++done) {
     e.make_ready(size);
     e.ranks.run([&](executor::EngineRank& rank) {
-      prepare(rank, inputs_of(rank), step);
-      rank.launch(size);
+      run(rank, done);
       rank.finish();
     });
   }
@@ -143,46 +154,38 @@ DecodeTiming DeviceEngine::time_decode(std::span<const SequenceId> sequences, in
   double experts = 0;
   int layers = 0;
   e.ranks.run([&](executor::EngineRank& rank) {
-    executor::StepInputs& in = inputs_of(rank);
-    auto begin = cu::Event::create(rank.context, cu::Event::Timing::on);
-    auto end = cu::Event::create(rank.context, cu::Event::Timing::on);
-    int n = step;
-    const auto run_steps = [&] {
-      for (int i = 0; i < steps; ++i) {
-        prepare(rank, in, n++);
-        rank.launch(size);
-      }
-    };
-    const auto queued_from = Clock::now();
-    begin.record(rank.stream);
-    run_steps();
-    end.record(rank.stream);
-    const std::chrono::duration<double, std::micro> queueing = Clock::now() - queued_from;
-    end.synchronize();
     const executor::Bucket& bucket = rank.buckets.at(size);
     const auto& launches = bucket.program.launches();
-    const bool reports = rank.tp_rank == 0;
-    if (reports) {
-      timing.step_us = static_cast<double>(end.us_since(begin)) / steps;
-      timing.queue_us = queueing.count() / steps;
-      timing.from_graph = bucket.graph.has_value();
-      timing.launches = static_cast<int>(launches.size());
-    }
+    auto begin = cu::Event::create(rank.context, cu::Event::Timing::on);
+    auto end = cu::Event::create(rank.context, cu::Event::Timing::on);
+    const auto queued_from = Clock::now();
+    begin.record(rank.stream);
+    int n = done;
+    for (const int last = n + steps; n < last; ++n)
+      run(rank, n);
+    end.record(rank.stream);
+    const std::chrono::duration<double, std::micro> queueing = Clock::now() - queued_from;
+    rank.finish();
+    const double step_us = static_cast<double>(end.us_since(begin)) / steps;
+    std::vector<DecodeTiming::Part> path;
+    e.ranks.meet();
     if (executor::StepTrace trace(rank.context, rank.stream); trace.attach(bucket.program)) {
-      run_steps();
+      e.ranks.meet();
+      for (const int last = n + steps; n < last; ++n)
+        run(rank, n);
+      rank.finish();
       const std::vector<double> us = trace.read(launches.size());
-      Parts path;
+      Parts parts;
       for (std::size_t i = 0; i < us.size(); ++i)
-        path.add(launches[i], us[i]);
-      if (reports) timing.path = path.sorted();
+        parts.add(launches[i], us[i]);
+      path = parts.sorted();
     }
-    auto parts = time_alone(rank, bucket);
-    if (reports) timing.parts = std::move(parts);
-    prepare(rank, in, n);
+    auto parts = time_alone(e.ranks, rank, bucket.program);
+    e.ranks.meet();
+    prepare(rank, inputs[static_cast<std::size_t>(rank.tp_rank)], n);
     for (const executor::StepLaunch& launch : launches) {
-      cu::launch(rank.stream, launch.kernel->kernel.function(), launch.kernel->shape,
-                 launch.args.data());
-      if (launch.name != "router" || !reports) continue;
+      bucket.program.launch_one(rank.stream, launch);
+      if (launch.name != "router" || rank.tp_rank != 0) continue;
       std::vector<int> ids(static_cast<std::size_t>(rows * e.model_config.experts_per_token));
       rank.memory.fetch(rank.stream, rank.memory.buffers().experts,
                         std::as_writable_bytes(std::span(ids)));
@@ -190,6 +193,13 @@ DecodeTiming DeviceEngine::time_decode(std::span<const SequenceId> sequences, in
       ++layers;
     }
     rank.finish();
+    if (rank.tp_rank != 0) return;
+    timing.step_us = step_us;
+    timing.queue_us = queueing.count() / steps;
+    timing.launches = static_cast<int>(launches.size());
+    timing.from_graph = bucket.graph.has_value();
+    timing.path = std::move(path);
+    timing.parts = std::move(parts);
   });
   for (auto* record : records)
     record->length += all_steps;

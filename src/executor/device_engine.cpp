@@ -51,6 +51,15 @@ executor::StateSizes state_sizes(const ModelConfig& config, const DeviceOptions&
           .max_context = max_context};
 }
 
+/// All ranks run the same variants of kernels.
+void require_same_card(const cu::DeviceInfo& first, const cu::DeviceInfo& other) {
+  if (first.name == other.name && first.sm_count == other.sm_count) return;
+  refuse(ErrorCode::unsupported,
+         fmt::format("starting the device engine: device {} is a {} and device {} a {}; tensor "
+                     "parallel ranks need cards of one kind",
+                     first.ordinal, first.name, other.ordinal, other.name));
+}
+
 }  // namespace
 
 namespace executor {
@@ -58,7 +67,7 @@ namespace executor {
 EngineRanks::EngineRanks(std::vector<DeviceRank> parts, const ModelConfig& config,
                          const DeviceOptions& options, std::int64_t max_context,
                          KernelSource& source)
-    : ranks_(parts.size()), threads_(static_cast<int>(parts.size()), [] {}) {
+    : ranks_(parts.size()), threads_(static_cast<int>(parts.size()), [this] { stop(); }) {
   const int size = static_cast<int>(parts.size());
   try {
     std::vector<std::uint64_t> free(parts.size());
@@ -67,13 +76,17 @@ EngineRanks::EngineRanks(std::vector<DeviceRank> parts, const ModelConfig& confi
       ranks_[at] = std::make_unique<EngineRank>(rank, size, std::move(parts[at]), config, options,
                                                 max_context, source);
     });
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      const auto on_card = std::count_if(ranks_.begin(), ranks_.end(), [&](const auto& other) {
-        return other->context.device().uuid == ranks_[i]->context.device().uuid;
-      });
-      free[i] = ranks_[i]->context.free_bytes() / static_cast<std::uint64_t>(on_card);
-    }
     value_or_throw(kernel_uses(config, {.tp_size = size}, ranks_[0]->library.limits()));
+    for (const auto& rank : ranks_)
+      require_same_card(ranks_[0]->context.device(), rank->context.device());
+    if (size > 1) connect(options.nccl);
+    run([&](EngineRank& rank) {
+      const auto on_card = std::count_if(ranks_.begin(), ranks_.end(), [&](const auto& other) {
+        return other->context.device().ordinal == rank.context.device().ordinal;
+      });
+      free[static_cast<std::size_t>(rank.tp_rank)] =
+          rank.context.free_bytes() / static_cast<std::uint64_t>(on_card);
+    });
     const StateSizes sizes =
         state_sizes(config, options, max_context, *std::min_element(free.begin(), free.end()));
     run([&](EngineRank& rank) { rank.make_state(sizes); });
@@ -87,11 +100,41 @@ EngineRanks::~EngineRanks() {
   take_down();
 }
 
+void EngineRanks::connect(std::shared_ptr<const nccl::NcclApi> nccl) {
+  std::vector<PeerLinks*> links;
+  std::vector<float*> logits;
+  for (const auto& rank : ranks_) {
+    links.push_back(&*rank->links);
+    logits.push_back(rank->memory.buffers().logits);
+  }
+  if (nccl == nullptr) {
+    run([&](EngineRank& rank) { rank.links->connect(links, logits); });
+  } else {
+    const nccl::ncclUniqueId id = nccl::Comm::make_id(*nccl);
+    run([&](EngineRank& rank) {
+      rank.links->join(nccl, id, rank.memory.buffers().logits, rank.stream);
+    });
+  }
+  connected_ = true;
+}
+
+void EngineRanks::stop() noexcept {
+  if (!connected_) return;
+  for (const auto& rank : ranks_)
+    rank->links->stop();
+}
+
 void EngineRanks::take_down() noexcept {
   // No rank's memory goes while another's kernels may still write to it.
+  const bool clean = !threads_.failed();
   threads_.run_last([&](int rank) {
-    if (auto& one = ranks_[static_cast<std::size_t>(rank)]) one->stream.synchronize();
+    auto& one = ranks_[static_cast<std::size_t>(rank)];
+    if (!one) return;
+    one->finish();
+    one->buckets.clear();
+    if (one->links && clean) one->links->finish_nccl();
   });
+  connected_ = false;
   threads_.run_last([&](int rank) { ranks_[static_cast<std::size_t>(rank)].reset(); });
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/comm/nccl_api.hpp"
 #include "runtime/cuda/context.hpp"
 #include "runtime/jit/kernel_store.hpp"
 #include "src/engine/engine.hpp"
@@ -23,6 +24,9 @@ struct DeviceOptions {
   std::int64_t context_tokens = 0;  ///< of all sequences together; 0 = what the memory leaves
   int jobs = 4;                     ///< kernels that are compiled at a time
   bool graphs = true;               ///< replay steps from CUDA graphs
+  /// Carries what ranks exchange; null: they write to each other's memory.
+  std::shared_ptr<const nccl::NcclApi> nccl = nullptr;
+  int peer_limit_ms = 3000;  ///< that a kernel waits for another rank before it gives up
 };
 
 /// Where the device engine's kernels come from.

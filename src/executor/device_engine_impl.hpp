@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -30,13 +31,18 @@ class EngineRanks {
 
   /// Runs body on every rank's thread; see RankThreads::run.
   void run(const std::function<void(EngineRank&)>& body);
+  /// Within body: waits for every rank; see RankThreads::meet.
+  void meet() { threads_.meet(); }
   EngineRank& operator[](std::size_t rank) { return *ranks_[rank]; }
   std::size_t size() const { return ranks_.size(); }
 
  private:
+  void connect(std::shared_ptr<const nccl::NcclApi> nccl);
+  void stop() noexcept;
   void take_down() noexcept;
 
   std::vector<std::unique_ptr<EngineRank>> ranks_;
+  std::atomic<bool> connected_ = false;
   RankThreads threads_;
 };
 

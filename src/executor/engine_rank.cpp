@@ -1,5 +1,6 @@
 #include "src/executor/engine_rank.hpp"
 
+#include <thread>
 #include <utility>
 
 #include "src/plan/step_kernels.hpp"
@@ -29,6 +30,7 @@ EngineRank::EngineRank(int rank, int ranks, DeviceRank parts, const ModelConfig&
       library(context, *source.kernels, source.records.get(),
               TuningScope{.device = source.device, .tp_size = tp_size, .policy = source.policy},
               source.overrides) {
+  if (tp_size > 1) links.emplace(context, stream, config, tp_rank, tp_size, options.peer_limit_ms);
   stream.synchronize();
 }
 
@@ -53,12 +55,13 @@ bool EngineRank::is_ready(const StepBucket& size) const {
 void EngineRank::make_ready(const StepBucket& size) {
   const auto known = buckets.find(size);
   if (known == buckets.end()) {
-    const StepProblems problems = step_problems(config, tp_size, size);
+    const StepProblems problems = step_problems(config, tp_size, size, links && links->has_nccl());
     const auto kernels = StepKernels::want(library, config, problems);
     library.prepare(options.jobs);
     const auto scratch_memory = scratch.take(scratch_of(library, kernels));
     buckets.emplace(size, Bucket{.program = StepProgram(config, size, kernels, library, weights,
-                                                        *state, memory.buffers(), scratch_memory),
+                                                        *state, memory.buffers(), scratch_memory,
+                                                        links ? &*links : nullptr),
                                  .graph = std::nullopt});
     return;
   }
@@ -86,8 +89,30 @@ void EngineRank::launch(const StepBucket& size) {
   bucket.ran = true;
 }
 
+void EngineRank::await_nccl() {
+  // NCCL waits without end for a rank that is gone; taking the communicator down ends it, once no
+  // graph holds it any more.
+  auto end = cu::Event::create(context, cu::Event::Timing::off);
+  end.record(stream);
+  while (!end.is_done()) {
+    if (links->is_stopped()) {
+      buckets.clear();
+      links->drop_nccl();
+      return;
+    }
+    links->nccl().throw_if_failed();
+    std::this_thread::yield();
+  }
+}
+
 void EngineRank::finish() {
+  if (!links) {
+    stream.synchronize();
+    return;
+  }
+  if (links->has_nccl()) await_nccl();
   stream.synchronize();
+  links->throw_if_stopped();
 }
 
 void EngineRank::apply(std::span<const StateChange> changes) {

@@ -11,6 +11,7 @@
 #include "src/executor/device_engine.hpp"
 #include "src/executor/device_state.hpp"
 #include "src/executor/kernel_library.hpp"
+#include "src/executor/peer_links.hpp"
 #include "src/executor/step_buffers.hpp"
 #include "src/executor/step_program.hpp"
 #include "src/plan/step_problems.hpp"
@@ -53,9 +54,13 @@ class EngineRank {
   /// Queues a step that is ready.
   void launch(const StepBucket& size);
   void apply(std::span<const StateChange> changes);
-  /// Waits for what is queued.
+  /// Waits for what is queued. Throws EngineError(cuda) where a kernel gave up on another rank.
   void finish();
 
+ private:
+  void await_nccl();
+
+ public:
   const int tp_rank, tp_size;
   cu::Context context;
   const ModelConfig& config;
@@ -64,6 +69,7 @@ class EngineRank {
   DeviceWeights weights;
   cu::Stream stream;
   StepMemory memory;
+  std::optional<PeerLinks> links;  ///< with more than one rank
   std::optional<DeviceState> state;
   ScratchPool scratch;
   KernelLibrary library;

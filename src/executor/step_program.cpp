@@ -14,7 +14,8 @@ class Builder {
  public:
   Builder(const ModelConfig& config, const StepBucket& bucket, const StepKernels& kernels,
           const KernelLibrary& library, const DeviceWeights& weights, const DeviceState& state,
-          const StepBuffers& buffers, const StepScratch& scratch, std::vector<StepLaunch>& launches)
+          const StepBuffers& buffers, const StepScratch& scratch, const PeerLinks* links,
+          std::vector<StepLaunch>& launches)
       : config_(config),
         bucket_(bucket),
         k_(kernels),
@@ -23,6 +24,7 @@ class Builder {
         state_(state),
         b_(buffers),
         scratch_(scratch),
+        links_(links),
         launches_(launches),
         rows_(bucket.rows),
         code_rows_((bucket.rows + 3) / 4 * 4) {}
@@ -77,10 +79,48 @@ class Builder {
     add("embedding", k_.embedding,
         kernels::EmbeddingArgs{.ids = b_.inputs->ids,
                                .table = weights_.embedding().values,
-                               .out = b_.streams[0],
+                               .out = links_ == nullptr ? b_.streams[0] : b_.f,
                                .first_row = weights_.first_token(),
                                .rows = weights_.embedding().rows,
                                .tokens = rows_});
+    if (links_ != nullptr)
+      sum_ranks("embedding sum", k_.embedding_sum, nullptr, b_.f, b_.streams[0]);
+  }
+
+  /// Adds over all ranks.
+  void sum_ranks(std::string_view name, KernelLibrary::Slot slot, const float* sums,
+                 const kernels::bf16* values, kernels::bf16* out,
+                 const kernels::PrefetchList& next = {}) {
+    kernels::AllReduceArgs args = links_->reduce_args();
+    args.next = next;
+    args.sums = sums;
+    args.values = values;
+    args.out = out;
+    args.tokens = rows_;
+    args.hidden = config_.hidden_size;
+    if (!links_->has_nccl()) {
+      add(name, slot, args);
+      return;
+    }
+    const std::int64_t words = kernels::all_reduce_words(
+        static_cast<std::int64_t>(rows_) * config_.hidden_size, sums != nullptr);
+    args.slot_words = (words + 1) / 2 * 2;
+    args.parts = kernels::EXCHANGE_SEND;
+    add(name, slot, args);
+    kernels::u64* inbox = args.inbox[args.rank];
+    gather_words(inbox + args.rank * args.slot_words, inbox,
+                 8 * static_cast<std::size_t>(args.slot_words));
+    args.parts = kernels::EXCHANGE_RECEIVE;
+    add(name, slot, args);
+  }
+  void gather_words(const void* from, void* to, std::size_t bytes) {
+    const GatherWords words{from, to, bytes};
+    StepLaunch launch{.name = "nccl",
+                      .kernel = nullptr,
+                      .args = std::vector<std::byte>(sizeof(words)),
+                      .layer = layer_};
+    std::memcpy(launch.args.data(), &words, sizeof(words));
+    launches_.push_back(std::move(launch));
   }
 
   /// Streams (and the output of the sublayer before) to the next sublayer's input: b.x, quantised
@@ -88,7 +128,8 @@ class Builder {
   /// @param codes, scale  where the quantised input goes by rows, too, or null
   void hyper_connection(const HyperConnection& hc, const kernels::bf16* norm, bool after,
                         kernels::fp8_e4m3* codes = nullptr, float* scale = nullptr) {
-    add("hyper-connection", after ? k_.hc_between : k_.hc_first,
+    add(codes == nullptr ? "attention hyper-connection" : "expert hyper-connection",
+        after ? k_.hc_between : k_.hc_first,
         kernels::HcPreArgs{.streams = b_.streams[streams_],
                            .sublayer = b_.f,
                            .post_in = b_.post,
@@ -234,6 +275,7 @@ class Builder {
     auto last = linear(b_.o_latent, b_.o_codes, b_.o_scale);
     last.segments[0] = segment(layer.wo_b, b_.f);
     add("wo_b", k_.wo_b, last);
+    if (links_ != nullptr) sum_ranks("attention sum", k_.attention_sum, nullptr, b_.f, b_.f);
   }
 
   static kernels::Bf16LinearSegment segment(const Bf16Matrix& matrix, void* out, bool bf16) {
@@ -398,6 +440,10 @@ class Builder {
                                .counters = scratch_.expert_counters,
                                .limit = limit,
                                .tokens = rows_});
+    if (links_ != nullptr) {
+      sum_ranks("expert sum", k_.rank_sum, b_.routed, b_.shared, b_.f, small_weights(layer_ + 1));
+      return;
+    }
     add("expert sum", k_.expert_sum,
         kernels::ExpertSumArgs{.routed = b_.routed,
                                .shared = b_.shared,
@@ -494,8 +540,26 @@ class Builder {
                                    .workspace = scratch_.ones,
                                    .tokens = bucket_.logit_rows,
                                    .x_stride = config_.hidden_size};
-    logits.segments[0] = segment(weights_.head(), b_.logits, false);
+    logits.segments[0] = segment(weights_.head(), b_.logits_share, false);
     add("head", k_.head, logits);
+    if (links_ == nullptr) return;
+    kernels::AllGatherArgs gather = links_->gather_args();
+    gather.from = b_.logits_share;
+    gather.rows = bucket_.logit_rows;
+    gather.share = weights_.head().rows;
+    if (!links_->has_nccl()) {
+      add("gather logits", k_.logits, gather);
+      return;
+    }
+    // Side by side by rank first; rank 0 puts them into columns.
+    const int own = gather.rank, ranks = config_.vocab_size / gather.share;
+    const std::int64_t count = static_cast<std::int64_t>(gather.rows) * gather.share;
+    gather_words(b_.logits_share, b_.logits_by_rank, 4 * static_cast<std::size_t>(count));
+    gather.parts = kernels::EXCHANGE_SEND;
+    for (gather.rank = 0; own == 0 && gather.rank < ranks; ++gather.rank) {
+      gather.from = b_.logits_by_rank + gather.rank * count;
+      add("gather logits", k_.logits, gather);
+    }
   }
 
   const ModelConfig& config_;
@@ -506,6 +570,7 @@ class Builder {
   const DeviceState& state_;
   const StepBuffers& b_;
   const StepScratch& scratch_;
+  const PeerLinks* links_;
   std::vector<StepLaunch>& launches_;
   const int rows_;
   const int code_rows_;
@@ -530,13 +595,26 @@ KernelScratch scratch_of(const KernelLibrary& library, const StepKernels& kernel
 StepProgram::StepProgram(const ModelConfig& config, const StepBucket& bucket,
                          const StepKernels& kernels, const KernelLibrary& library,
                          const DeviceWeights& weights, const DeviceState& state,
-                         const StepBuffers& buffers, const StepScratch& scratch) {
-  Builder(config, bucket, kernels, library, weights, state, buffers, scratch, launches_).build();
+                         const StepBuffers& buffers, const StepScratch& scratch,
+                         const PeerLinks* links)
+    : links_(links) {
+  Builder(config, bucket, kernels, library, weights, state, buffers, scratch, links, launches_)
+      .build();
 }
 
 void StepProgram::launch(const cu::Stream& stream) const {
   for (const StepLaunch& one : launches_)
+    launch_one(stream, one);
+}
+
+void StepProgram::launch_one(const cu::Stream& stream, const StepLaunch& one) const {
+  if (one.kernel != nullptr) {
     cu::launch(stream, one.kernel->kernel.function(), one.kernel->shape, one.args.data());
+    return;
+  }
+  GatherWords words;
+  std::memcpy(&words, one.args.data(), sizeof(words));
+  links_->nccl().all_gather(words.from, words.to, words.bytes, stream);
 }
 
 }  // namespace ingot::executor

@@ -9,6 +9,7 @@
 #include "src/executor/device_state.hpp"
 #include "src/executor/device_weights.hpp"
 #include "src/executor/kernel_library.hpp"
+#include "src/executor/peer_links.hpp"
 #include "src/executor/step_buffers.hpp"
 #include "src/plan/step_kernels.hpp"
 
@@ -16,10 +17,17 @@ namespace ingot::executor {
 
 /// One launch of a step, with its arguments.
 struct StepLaunch {
-  std::string_view name;  ///< what it does in the model: "wq_a, wkv"
-  const ReadyKernel* kernel = nullptr;
+  std::string_view name;                ///< what it does in the model: "wq_a, wkv"
+  const ReadyKernel* kernel = nullptr;  ///< null: NCCL gathers `args`, a GatherWords
   std::vector<std::byte> args;
   int layer = -1;  ///< -1: in front of the first, or behind the last
+};
+
+/// What NCCL carries from every rank to every rank.
+struct GatherWords {
+  const void* from = nullptr;
+  void* to = nullptr;  ///< [ranks][bytes]; `from` may be the rank's own place in it
+  std::size_t bytes = 0;
 };
 
 /// The launches of one step of one bucket, in order. All arguments are addresses that stay and the
@@ -28,16 +36,20 @@ class StepProgram {
  public:
   /// @param library  has prepared `kernels`; it, weights, state and the memory behind buffers and
   ///                 scratch outlive the program
+  /// @param links    connected; null with one rank
   StepProgram(const ModelConfig& config, const StepBucket& bucket, const StepKernels& kernels,
               const KernelLibrary& library, const DeviceWeights& weights, const DeviceState& state,
-              const StepBuffers& buffers, const StepScratch& scratch);
+              const StepBuffers& buffers, const StepScratch& scratch,
+              const PeerLinks* links = nullptr);
 
   /// Queues all launches.
   void launch(const cu::Stream& stream) const;
+  void launch_one(const cu::Stream& stream, const StepLaunch& one) const;
   const std::vector<StepLaunch>& launches() const { return launches_; }
 
  private:
   std::vector<StepLaunch> launches_;
+  const PeerLinks* links_;
 };
 
 /// The largest scratch of these kernels.

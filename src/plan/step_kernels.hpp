@@ -22,7 +22,8 @@ struct StepKernels {
       index_compress{}, hca_compress{}, index_queries{}, index_scores{}, index_topk{},
       swa_attention{}, csa_attention{}, hca_attention{}, wo_a{}, o_quant{}, wo_b{}, gate{},
       router{}, hash_router{}, experts{}, shared_up{}, shared_activation{}, shared_down{},
-      expert_sum{}, hc_last{}, pick_rows{}, hc_head{}, head{};
+      expert_sum{}, hc_last{}, pick_rows{}, hc_head{}, head{}, embedding_sum{}, attention_sum{},
+      rank_sum{}, logits{};
   std::vector<Slot> all;  ///< those that this model's steps launch
 
   /// Wants every kernel of the bucket that the model's layers launch.
@@ -119,7 +120,14 @@ StepKernels StepKernels::want(Collector& collector, const ModelConfig& config,
   linear(k.shared_up, p.shared_up);
   add.template operator()<kernels::SwigluQuant>(k.shared_activation, p.shared_activation);
   linear(k.shared_down, p.shared_down);
-  add.template operator()<kernels::ExpertSum>(k.expert_sum, p.expert_sum);
+  if (p.rank_sum) {
+    add.template operator()<kernels::AllReduce>(k.embedding_sum, *p.embedding_sum);
+    add.template operator()<kernels::AllReduce>(k.attention_sum, *p.attention_sum);
+    add.template operator()<kernels::AllReduce>(k.rank_sum, *p.rank_sum);
+    add.template operator()<kernels::AllGather>(k.logits, *p.logits);
+  } else {
+    add.template operator()<kernels::ExpertSum>(k.expert_sum, p.expert_sum);
+  }
   add.template operator()<kernels::HcPost>(k.hc_last, p.hc_last);
   if (p.pick_rows) add.template operator()<kernels::Embedding>(k.pick_rows, *p.pick_rows);
   add.template operator()<kernels::HcPre>(k.hc_head, p.hc_head);

@@ -68,14 +68,43 @@ executor::DeviceWeights load_weights(const cu::Context& context, const Checkpoin
   return value_or_throw(executor::DeviceWeights::load(context, checkpoint, {.threads = cores()}));
 }
 
-std::unique_ptr<DeviceEngine> device_engine(const Checkpoint& checkpoint, DeviceOptions options) {
-  auto context = gpu_context_or_skip();
-  if (!context) return nullptr;
+namespace {
+
+/// @param weights  (context, WeightOptions)
+template <class Weights>
+std::unique_ptr<DeviceEngine> make_engine(const ModelConfig& config, DeviceOptions options, int tp,
+                                          const Weights& weights) {
+  const auto driver = driver_or_skip(tp);
+  if (!driver) return nullptr;
+  std::vector<DeviceRank> ranks;
+  for (int rank = 0; rank < tp; ++rank) {
+    auto context = cu::Context::retain(driver, rank);
+    auto share = value_or_throw(weights(
+        context, executor::WeightOptions{.tp_rank = rank, .tp_size = tp, .threads = cores()}));
+    ranks.push_back({std::move(context), std::move(share)});
+  }
+  ranks[0].context.make_current();
   options.jobs = cores();
-  auto source = kernel_source(*context);
-  auto weights = load_weights(*context, checkpoint);
-  return std::make_unique<DeviceEngine>(std::move(*context), checkpoint.config(),
-                                        std::move(weights), std::move(source), options);
+  auto source = kernel_source(ranks[0].context);
+  return std::make_unique<DeviceEngine>(std::move(ranks), config, std::move(source), options);
+}
+
+}  // namespace
+
+std::unique_ptr<DeviceEngine> device_engine(const Checkpoint& checkpoint, DeviceOptions options,
+                                            int tp) {
+  return make_engine(checkpoint.config(), options, tp,
+                     [&](const cu::Context& context, const executor::WeightOptions& which) {
+                       return executor::DeviceWeights::load(context, checkpoint, which);
+                     });
+}
+
+std::unique_ptr<DeviceEngine> synthetic_engine(const ModelConfig& config, DeviceOptions options,
+                                               int tp) {
+  return make_engine(config, options, tp,
+                     [&](const cu::Context& context, const executor::WeightOptions& which) {
+                       return executor::DeviceWeights::synthetic(context, config, which);
+                     });
 }
 
 }  // namespace ingot::test

@@ -208,19 +208,21 @@ int check_hc_pre(KernelTarget& target, const kernels::HcPre::Problem& problem,
   }
   if (problem.quantize) {
     check_codes(first.out, tokens, hidden, code_rows, first.codes, first.scales);
+    bool same = true;
     for (int token = 0; token < tokens; ++token) {
       for (int column = 0; column < hidden; ++column) {
         const int line = column / 128 * code_rows + token;
         const auto at = static_cast<std::size_t>((line - token % 8) * 128 +
                                                  kernels::fp8_tile_offset(token % 8, column % 128));
         const auto row = static_cast<std::size_t>(token);
-        REQUIRE(first.row_codes[row * h + static_cast<std::size_t>(column)] == first.codes[at]);
+        same &= first.row_codes[row * h + static_cast<std::size_t>(column)] == first.codes[at];
         const float scale =
             first.row_scales[row * row_scale_stride + static_cast<std::size_t>(column / 128)];
         const float tiled = first.scales[static_cast<std::size_t>(line)];
-        REQUIRE((scale == tiled || (scale != scale && tiled != tiled)));
+        same &= scale == tiled || (scale != scale && tiled != tiled);
       }
     }
+    REQUIRE(same);
     REQUIRE(std::all_of(first.row_codes.begin() + static_cast<std::ptrdiff_t>(n * h),
                         first.row_codes.end(), [](std::uint8_t byte) { return byte == 0xee; }));
   } else {

@@ -209,7 +209,7 @@ TEST_CASE("the cache is listed, verified, explained, carried and collected", "[c
 }
 
 TEST_CASE("bench says on a machine without a GPU that it needs one", "[cpu][cli]") {
-  if (ingot::usable_gpu({}) && skip("this machine has a GPU")) return;
+  if (ingot::usable_gpu({0}, {}) && skip("this machine has a GPU")) return;
   const TempDir home;
   const auto config = (source_tree() / "configs/deepseek-v4-flash/config.json").string();
   const auto result = run({"bench", "decode", "--synthetic", "--config", config}, home.path());
