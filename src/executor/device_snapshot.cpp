@@ -163,8 +163,8 @@ std::vector<std::size_t> section_bytes(const ModelConfig& config, const DeviceSt
   like.length = length;
   like.rollback_floor = floor;
   // Which pages they are does not change how much they hold.
-  like.csa_pages.assign(static_cast<std::size_t>(length / executor::kCsaPageTokens + 1), 0);
-  like.hca_pages.assign(static_cast<std::size_t>(length / executor::kHcaPageTokens + 1), 0);
+  like.csa_pages.assign(static_cast<std::size_t>(length / kCsaPageTokens + 1), 0);
+  like.hca_pages.assign(static_cast<std::size_t>(length / kHcaPageTokens + 1), 0);
   std::vector<std::size_t> bytes;
   for (const Section& section : sections_of(config, state, like))
     bytes.push_back(bytes_of(section));

@@ -296,7 +296,7 @@ TEST_CASE("a sequence whose pages lie beyond 2 GiB of a pool says what one at it
   for (int i = 0; i < 15; ++i)
     engine->create_filled(kMillion - 1);
   // Pages are taken from the first on: the next one lies behind 15 million tokens.
-  const std::int64_t bytes_before = 15 * kMillion / executor::kCsaPageTokens * 64 * 592;
+  const std::int64_t bytes_before = 15 * kMillion / kCsaPageTokens * 64 * 592;
   REQUIRE(bytes_before > std::int64_t{1} << 31);
   CHECK(go() == low);
 }

@@ -1,37 +1,6 @@
 #include "tests/src/executor/emulated_model.hpp"
 
-#include <cstdlib>
-#include <filesystem>
-
-#include "kernel_templates/family.hpp"
-#include "tests/support/emulator/emulated_card.hpp"
-
 namespace ingot::test {
-namespace {
-
-std::filesystem::path source_root() {
-  const char* root = std::getenv("INGOT_TEST_SOURCE");
-  return root != nullptr ? root : ".";
-}
-
-}  // namespace
-
-KernelSource emulated_kernels() {
-  static const TempDir folder;
-  static const auto store = std::make_shared<jit::KernelStore>(
-      kernels::embedded_templates(),
-      std::shared_ptr<jit::Compiler>(
-          std::make_shared<EmulatorCompiler>(source_root(), folder.path())),
-      jit::KernelStore::Options{.directories = {folder.path()}, .frozen = false});
-  return {.kernels = store,
-          .records = nullptr,
-          .device = {.name = "emulated",
-                     .arch = "sm_90a",
-                     .sm_count = kEmulatedMultiprocessors,
-                     .driver_branch = "none"},
-          .policy = {},
-          .overrides = {}};
-}
 
 std::unique_ptr<DeviceEngine> emulated_engine(
     const std::vector<std::shared_ptr<const cu::DriverApi>>& drivers, const Checkpoint& checkpoint,
@@ -46,7 +15,7 @@ std::unique_ptr<DeviceEngine> emulated_engine(
                                                       .threads = 2}));
     ranks.push_back({std::move(context), std::move(weights)});
   }
-  return std::make_unique<DeviceEngine>(std::move(ranks), checkpoint.config(), emulated_kernels(),
+  return std::make_unique<DeviceEngine>(std::move(ranks), checkpoint.config(), emulated_source(),
                                         DeviceOptions{.max_context = 2048,
                                                       .max_sequences = max_sequences,
                                                       .jobs = 2,

@@ -5,13 +5,9 @@
 
 #include "src/executor/device_engine.hpp"
 #include "tests/src/reference/synthetic_model.hpp"
+#include "tests/support/emulator/emulated_kernels.hpp"
 
 namespace ingot::test {
-
-constexpr int kEmulatedMultiprocessors = 4;
-
-/// Kernels compiled for the emulator, once for all test cases of a program.
-KernelSource emulated_kernels();
 
 /// The device engine on cards whose kernels run on the emulator.
 /// @param drivers  of each tensor parallel rank; they share the card
