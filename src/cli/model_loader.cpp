@@ -84,6 +84,9 @@ Result<LoadedModel> load_weights(OpenedModel opened, const Settings& settings,
         {.cache = kernel_cache_options(settings, environment),
          .max_context = opened.max_context,
          .max_sequences = std::max(16, 2 * static_cast<int>(settings.max_batch) + 8),
+         .max_batch = static_cast<int>(settings.max_batch),
+         .prefill_chunk = static_cast<int>(settings.prefill_chunk),
+         .tuning_budget_s = settings.tuning_budget,
          .threads = static_cast<int>(settings.threads)});
     if (!engine) return Unexpected(engine.error());
     model.engine = std::move(*engine);

@@ -79,6 +79,7 @@ class StepMemory {
              int tp_size, std::int64_t max_context);
 
   const StepBuffers& buffers() const { return buffers_; }
+  const cu::DeviceBuffer& memory() const { return memory_; }
   /// Queues a copy of a step's inputs, which must stay as they are until the stream passed it.
   void upload(const cu::Stream& stream, const StepInputs& inputs) const;
   /// The same arrays fetched; waits for the stream.

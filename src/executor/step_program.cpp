@@ -9,6 +9,13 @@
 namespace ingot::executor {
 namespace {
 
+// By how much the outputs of two right kernels may differ: they add in another order, and what they
+// round may fall on the other side. Shares of an element and of the output's root mean square.
+constexpr double kFp32Tolerance = 2e-3;
+constexpr double kBf16Tolerance = 0.02;       // steps of 2^-8, and sums that FP8 tensor cores cut
+constexpr double kAttentionTolerance = 0.03;  // weights of the softmax are bf16
+constexpr double kFp8Tolerance = 0.15;        // steps of 2^-3
+
 /// Writes down the launches of a step, layer by layer.
 class Builder {
  public:
@@ -44,14 +51,54 @@ class Builder {
 
  private:
   template <class Args>
-  void add(std::string_view name, KernelLibrary::Slot slot, const Args& args) {
+  void add(std::string_view name, KernelLibrary::Slot slot, const Args& args,
+           std::vector<StepOutput> outputs) {
     static_assert(std::is_trivially_copyable_v<Args>);
     StepLaunch launch{.name = name,
                       .kernel = &library_.at(slot),
                       .args = std::vector<std::byte>(sizeof(Args)),
-                      .layer = layer_};
+                      .layer = layer_,
+                      .outputs = std::move(outputs)};
     std::memcpy(launch.args.data(), &args, sizeof(Args));
     launches_.push_back(std::move(launch));
+  }
+
+  template <class T>
+  static constexpr Dtype dtype_of() {
+    if constexpr (std::is_same_v<T, float>) return Dtype::f32;
+    if constexpr (std::is_same_v<T, kernels::bf16>) return Dtype::bf16;
+    if constexpr (sizeof(T) == 4) return Dtype::u32;
+    static_assert(sizeof(T) == 1 || sizeof(T) == 2 || sizeof(T) == 4);
+    return Dtype::u8;
+  }
+  /// An array that the launch writes without having read it.
+  template <class T>
+  static StepOutput written(std::string_view name, T* at, std::int64_t count,
+                            double tolerance = 0) {
+    return {.name = name,
+            .at = at,
+            .bytes = static_cast<std::uint64_t>(count) * sizeof(T),
+            .dtype = dtype_of<T>(),
+            .tolerance = tolerance};
+  }
+  /// An array that it changes.
+  template <class T>
+  static StepOutput updated(std::string_view name, T* at, std::int64_t count,
+                            double tolerance = 0) {
+    StepOutput output = written(name, at, count, tolerance);
+    output.updated = true;
+    return output;
+  }
+  StepOutput quantized(std::string_view name, kernels::fp8_e4m3* codes, float* scale,
+                       int cols) const {
+    StepOutput output = written(name, codes, std::int64_t{code_rows_} * cols, kFp8Tolerance);
+    output.form = StepOutput::Form::fp8_tiles;
+    output.scales = scale;
+    output.tile_rows = static_cast<std::uint64_t>(code_rows_);
+    return output;
+  }
+  static StepOutput entries(StepOutput::Form form, kernels::u8* pool) {
+    return {.name = "pool", .at = pool, .tolerance = kFp8Tolerance, .updated = true, .form = form};
   }
 
   const int* csa_table() const { return state_.csa_table(); }
@@ -69,7 +116,12 @@ class Builder {
                                     .csa_counts = b_.csa_counts,
                                     .rows = rows_,
                                     .hca_slots = hca_slots(),
-                                    .page_stride = state_.hca_stride()});
+                                    .page_stride = state_.hca_stride()},
+        {written("window_indices", b_.window_indices, std::int64_t{rows_} * config_.sliding_window),
+         written("window_counts", b_.window_counts, rows_),
+         written("append_slots", b_.append_slots, rows_),
+         written("hca_indices", b_.hca_indices, std::int64_t{rows_} * hca_slots()),
+         written("hca_counts", b_.hca_counts, rows_), written("csa_counts", b_.csa_counts, rows_)});
   }
   int hca_slots() const { return hca_list_slots(config_, bucket_); }
 
@@ -80,7 +132,8 @@ class Builder {
                                .out = b_.streams[0],
                                .first_row = weights_.first_token(),
                                .rows = weights_.embedding().rows,
-                               .tokens = rows_});
+                               .tokens = rows_},
+        {written("out", b_.streams[0], stream_values(rows_))});
   }
 
   /// Streams (and the output of the sublayer before) to the next sublayer's input: b.x, quantised
@@ -106,8 +159,26 @@ class Builder {
                            .code_rows = code_rows_,
                            .sinkhorn = config_.hc_sinkhorn_iters,
                            .norm_epsilon = config_.rms_norm_eps,
-                           .hc_epsilon = config_.hc_eps});
+                           .hc_epsilon = config_.hc_eps},
+        hyper_connection_outputs(after));
     if (after) streams_ = 1 - streams_;
+  }
+
+  std::int64_t stream_values(int rows) const {
+    return std::int64_t{rows} * config_.hc_mult * config_.hidden_size;
+  }
+  std::vector<StepOutput> hyper_connection_outputs(bool after) const {
+    const std::int64_t mult = config_.hc_mult;
+    std::vector<StepOutput> outputs{
+        updated("post", b_.post, rows_ * mult, kFp32Tolerance),
+        updated("comb", b_.comb, rows_ * mult * mult, kFp32Tolerance),
+        written("out", b_.x, std::int64_t{rows_} * config_.hidden_size, kBf16Tolerance),
+        quantized("codes", b_.x_codes, b_.x_scale, config_.hidden_size)};
+    if (after) {
+      outputs.push_back(
+          written("streams_out", b_.streams[1 - streams_], stream_values(rows_), kBf16Tolerance));
+    }
+    return outputs;
   }
 
   static kernels::Fp8LinearSegment segment(const Fp8Matrix& matrix, kernels::bf16* out) {
@@ -127,8 +198,21 @@ class Builder {
             .tokens = rows_,
             .x_rows = code_rows_};
   }
+  void add_linear(std::string_view name, KernelLibrary::Slot slot,
+                  const kernels::Fp8LinearArgs& args) {
+    std::vector<StepOutput> outputs;
+    for (const auto& segment : args.segments) {
+      if (segment.rows == 0) continue;
+      outputs.push_back(
+          written("out", segment.out, std::int64_t{rows_} * segment.out_stride, kBf16Tolerance));
+    }
+    add(name, slot, args, std::move(outputs));
+  }
+  /// @param tiled  as fp8_linear reads it; else as moe_decode does
   void quantize(std::string_view name, KernelLibrary::Slot slot, const kernels::bf16* x, int cols,
-                kernels::fp8_e4m3* codes, float* scale) {
+                kernels::fp8_e4m3* codes, float* scale, bool tiled) {
+    const std::int64_t scales = tiled ? std::int64_t{cols} / 128 * code_rows_
+                                      : std::int64_t{rows_} * kernels::act_quant_scale_stride(cols);
     add(name, slot,
         kernels::ActQuantArgs{.x = x,
                               .codes = codes,
@@ -136,7 +220,9 @@ class Builder {
                               .tokens = rows_,
                               .cols = cols,
                               .x_stride = cols,
-                              .rows = code_rows_});
+                              .rows = code_rows_},
+        {written("codes", codes, std::int64_t{tiled ? code_rows_ : rows_} * cols),
+         written("scale", scale, scales)});
   }
   bool quantizes_inline() const { return rows_ <= kMostBf16InputTokens; }
 
@@ -147,7 +233,7 @@ class Builder {
     auto first = linear(nullptr, b_.x_codes, b_.x_scale);
     first.segments[0] = segment(layer.wq_a, b_.q_latent);
     first.segments[1] = segment(layer.wkv, b_.kv);
-    add("wq_a, wkv", k_.wq_a_wkv, first);
+    add_linear("wq_a, wkv", k_.wq_a_wkv, first);
     add("kv append", k_.kv_append,
         kernels::RopeKvAppendArgs{.kv = b_.kv,
                                   .norm_weight = layer.kv_norm,
@@ -157,22 +243,25 @@ class Builder {
                                   .pool = state.window,
                                   .tokens = rows_,
                                   .kv_stride = layer.wkv.rows,
-                                  .epsilon = config_.rms_norm_eps});
+                                  .epsilon = config_.rms_norm_eps},
+        {entries(StepOutput::Form::window_entries, state.window)});
     add("q norm", k_.q_norm,
         kernels::RmsNormArgs{.input = b_.q_latent,
                              .weight = layer.q_norm,
                              .output = b_.q_latent_normed,
                              .rows = rows_,
-                             .eps = config_.rms_norm_eps});
+                             .eps = config_.rms_norm_eps},
+        {written("output", b_.q_latent_normed, std::int64_t{rows_} * config_.q_lora_rank,
+                 kBf16Tolerance)});
     if (!quantizes_inline()) {
       quantize("quantise q latent", k_.q_quant, b_.q_latent_normed, config_.q_lora_rank, b_.q_codes,
-               b_.q_scale);
+               b_.q_scale, true);
     }
     auto second = linear(b_.q_latent_normed, b_.q_codes, b_.q_scale);
     second.segments[0] = segment(layer.wq_b, b_.q);
     if (kind == LayerKind::csa) second.segments[1] = segment(layer.indexer.wq_b, b_.index_q);
-    add(kind == LayerKind::csa ? "wq_b, indexer wq_b" : "wq_b",
-        kind == LayerKind::csa ? k_.wq_b_indexer : k_.wq_b, second);
+    add_linear(kind == LayerKind::csa ? "wq_b, indexer wq_b" : "wq_b",
+               kind == LayerKind::csa ? k_.wq_b_indexer : k_.wq_b, second);
     add("q norm, rope", k_.q_norm_rope,
         kernels::QNormRopeArgs{.q = b_.q,
                                .frequencies = frequencies,
@@ -180,7 +269,8 @@ class Builder {
                                .heads = q_dims / config_.head_dim,
                                .tokens = rows_,
                                .q_stride = q_dims,
-                               .epsilon = config_.rms_norm_eps});
+                               .epsilon = config_.rms_norm_eps},
+        {updated("q", b_.q, std::int64_t{rows_} * q_dims, kBf16Tolerance)});
     if (kind == LayerKind::csa) choose(layer, state, frequencies);
     if (kind == LayerKind::hca) compress_hca(layer, state, frequencies);
 
@@ -213,7 +303,8 @@ class Builder {
       core.selected_slots = hca_slots();
       slot = k_.hca_attention;
     }
-    add("attention", slot, core);
+    add("attention", slot, core,
+        {written("out", b_.o, std::int64_t{rows_} * q_dims, kAttentionTolerance)});
 
     add("wo_a", k_.wo_a,
         kernels::GroupedLinearArgs{.x = b_.o,
@@ -225,14 +316,15 @@ class Builder {
                                    .rows = layer.wo_a.rows,
                                    .group_rows = config_.o_lora_rank,
                                    .x_stride = q_dims,
-                                   .out_stride = layer.wo_a.rows});
+                                   .out_stride = layer.wo_a.rows},
+        {written("out", b_.o_latent, std::int64_t{rows_} * layer.wo_a.rows, kBf16Tolerance)});
     if (!quantizes_inline()) {
       quantize("quantise o latent", k_.o_quant, b_.o_latent, layer.wo_b.cols, b_.o_codes,
-               b_.o_scale);
+               b_.o_scale, true);
     }
     auto last = linear(b_.o_latent, b_.o_codes, b_.o_scale);
     last.segments[0] = segment(layer.wo_b, b_.f);
-    add("wo_b", k_.wo_b, last);
+    add_linear("wo_b", k_.wo_b, last);
   }
 
   static kernels::Bf16LinearSegment segment(const Bf16Matrix& matrix, void* out, bool bf16) {
@@ -250,6 +342,29 @@ class Builder {
             .x_stride = config_.hidden_size};
   }
 
+  void add_linear(std::string_view name, KernelLibrary::Slot slot,
+                  const kernels::Bf16LinearArgs& args) {
+    std::vector<StepOutput> outputs;
+    for (const auto& segment : args.segments) {
+      if (segment.rows == 0) continue;
+      const std::int64_t count = std::int64_t{args.tokens} * segment.out_stride;
+      outputs.push_back(
+          segment.out_bf16 != 0
+              ? written("out", static_cast<kernels::bf16*>(segment.out), count, kBf16Tolerance)
+              : written("out", static_cast<float*>(segment.out), count, kFp32Tolerance));
+    }
+    add(name, slot, args, std::move(outputs));
+  }
+
+  void add_compressor(std::string_view name, KernelLibrary::Slot slot,
+                      const kernels::CompressKvArgs& args, StepOutput::Form form, int ratio) {
+    const bool index_keys = form == StepOutput::Form::index_keys;
+    const std::int64_t state = std::int64_t{kCompressorRows} *
+                               kernels::compress_kv_state_floats(ratio, index_keys) *
+                               state_.sizes().slots;
+    add(name, slot, args,
+        {entries(form, args.pool), updated("state", args.state, state, kFp32Tolerance)});
+  }
   kernels::CompressKvArgs compressor(const Compressor& weights, const float* k, const float* s,
                                      const float* frequencies, const int* table, int stride,
                                      kernels::u8* pool, float* state) const {
@@ -278,13 +393,15 @@ class Builder {
     all.segments[2] = segment(layer.compressor.wgate, b_.s, false);
     all.segments[3] = segment(indexer.compressor.wkv, b_.index_k, false);
     all.segments[4] = segment(indexer.compressor.wgate, b_.index_s, false);
-    add("compressors, indexer weights", k_.csa_linear, all);
-    add("compress kv", k_.csa_compress,
-        compressor(layer.compressor, b_.k, b_.s, frequencies, csa_table(), state_.csa_stride(),
-                   state.entries, state.compressor));
-    add("compress index keys", k_.index_compress,
-        compressor(indexer.compressor, b_.index_k, b_.index_s, frequencies, csa_table(),
-                   state_.csa_stride(), state.index_keys, state.index_compressor));
+    add_linear("compressors, indexer weights", k_.csa_linear, all);
+    add_compressor("compress kv", k_.csa_compress,
+                   compressor(layer.compressor, b_.k, b_.s, frequencies, csa_table(),
+                              state_.csa_stride(), state.entries, state.compressor),
+                   StepOutput::Form::csa_entries, 4);
+    add_compressor("compress index keys", k_.index_compress,
+                   compressor(indexer.compressor, b_.index_k, b_.index_s, frequencies, csa_table(),
+                              state_.csa_stride(), state.index_keys, state.index_compressor),
+                   StepOutput::Form::index_keys, 4);
     // Both factors in one, rounded to fp32 once.
     const double scale = 1.0 / std::sqrt(static_cast<double>(config_.index_head_dim)) /
                          std::sqrt(static_cast<double>(config_.index_heads));
@@ -297,7 +414,13 @@ class Builder {
                                     .scales = b_.index_scales,
                                     .weights = b_.index_weights,
                                     .q_stride = indexer.wq_b.rows,
-                                    .weight_scale = static_cast<float>(scale)});
+                                    .weight_scale = static_cast<float>(scale)},
+        {written("codes", b_.index_codes,
+                 std::int64_t{rows_} * config_.index_heads * kernels::INDEX_CODE_BYTES),
+         written("scales", b_.index_scales,
+                 std::int64_t{rows_} * config_.index_heads * kernels::INDEX_SCALE_BYTES),
+         written("weights", b_.index_weights, std::int64_t{rows_} * config_.index_heads,
+                 kBf16Tolerance)});
     const std::int64_t stride = (bucket_.context / 4 + 3) / 4 * 4;
     add("indexer scores", k_.index_scores,
         kernels::IndexerScoresArgs{.q = b_.index_codes,
@@ -311,8 +434,8 @@ class Builder {
                                    .score_stride = stride,
                                    .page_stride = state_.csa_stride(),
                                    .rows = rows_,
-                                   .all_taken = config_.index_topk});
-    const auto topk_scratch = library_.at(k_.index_topk).scratch;
+                                   .all_taken = config_.index_topk},
+        {written("scores", b_.index_scores, rows_ * stride, kFp32Tolerance)});
     add("indexer top-k", k_.index_topk,
         kernels::IndexerTopkArgs{.scores = b_.index_scores,
                                  .counts = b_.csa_counts,
@@ -321,23 +444,25 @@ class Builder {
                                  .indices = b_.selected,
                                  .selected_counts = b_.selected_counts,
                                  .nan_counts = b_.nan_counts,
-                                 .candidate_keys = static_cast<kernels::u32*>(
-                                     topk_scratch.any > 0 ? scratch_.any : nullptr),
-                                 .candidate_indices = static_cast<int*>(
-                                     topk_scratch.any > 0 ? scratch_.any_more : nullptr),
+                                 .candidate_keys = static_cast<kernels::u32*>(scratch_.any),
+                                 .candidate_indices = static_cast<int*>(scratch_.any_more),
                                  .arrived = b_.arrived,
                                  .score_stride = stride,
-                                 .page_stride = state_.csa_stride()});
+                                 .page_stride = state_.csa_stride()},
+        {written("indices", b_.selected, std::int64_t{rows_} * config_.index_topk),
+         written("selected_counts", b_.selected_counts, rows_),
+         updated("nan_counts", b_.nan_counts, rows_), updated("arrived", b_.arrived, rows_)});
   }
 
   void compress_hca(const Layer& layer, const LayerState& state, const float* frequencies) {
     auto both = bf16_linear();
     both.segments[0] = segment(layer.compressor.wkv, b_.k, false);
     both.segments[1] = segment(layer.compressor.wgate, b_.s, false);
-    add("compressor", k_.hca_linear, both);
-    add("compress kv", k_.hca_compress,
-        compressor(layer.compressor, b_.k, b_.s, frequencies, state_.hca_table(),
-                   state_.hca_stride(), state.entries, state.compressor));
+    add_linear("compressor", k_.hca_linear, both);
+    add_compressor("compress kv", k_.hca_compress,
+                   compressor(layer.compressor, b_.k, b_.s, frequencies, state_.hca_table(),
+                              state_.hca_stride(), state.entries, state.compressor),
+                   StepOutput::Form::hca_entries, 128);
   }
 
   void experts(const Experts& weights) {
@@ -346,7 +471,7 @@ class Builder {
     if (!gate) {
       auto logits = bf16_linear();
       logits.segments[0] = segment(weights.gate, b_.gate_logits, false);
-      add("gate", k_.gate, logits);
+      add_linear("gate", k_.gate, logits);
     }
     add("router", hash ? k_.hash_router : k_.router,
         kernels::RouterTopkArgs{.z = b_.x,
@@ -360,9 +485,12 @@ class Builder {
                                 .workspace = scratch_.ones,
                                 .vocabulary = config_.vocab_size,
                                 .tokens = rows_,
-                                .route_scale = config_.routed_scaling_factor});
+                                .route_scale = config_.routed_scaling_factor},
+        {written("experts", b_.experts, std::int64_t{rows_} * config_.experts_per_token),
+         written("weights", b_.expert_weights, std::int64_t{rows_} * config_.experts_per_token,
+                 kFp32Tolerance)});
     quantize("quantise expert input", k_.expert_quant, b_.x, config_.hidden_size, b_.z_codes,
-             b_.z_scale);
+             b_.z_scale, false);
     const float limit =
         config_.swiglu_limit > 0 ? config_.swiglu_limit : std::numeric_limits<float>::infinity();
     add("experts", k_.experts,
@@ -377,11 +505,12 @@ class Builder {
                                .out = b_.routed,
                                .counters = scratch_.expert_counters,
                                .limit = limit,
-                               .tokens = rows_});
+                               .tokens = rows_},
+        {written("out", b_.routed, std::int64_t{rows_} * config_.hidden_size, kBf16Tolerance)});
     auto up = linear(nullptr, b_.x_codes, b_.x_scale);
     up.segments[0] = segment(weights.shared_gate, b_.shared_gate);
     up.segments[1] = segment(weights.shared_up, b_.shared_up);
-    add("shared w1, w3", k_.shared_up, up);
+    add_linear("shared w1, w3", k_.shared_up, up);
     const int inter = weights.shared_down.cols;
     add("shared activation", k_.shared_activation,
         kernels::SwigluQuantArgs{.gate = b_.shared_gate,
@@ -392,16 +521,18 @@ class Builder {
                                  .tokens = rows_,
                                  .inter = inter,
                                  .stride = inter,
-                                 .rows = code_rows_});
+                                 .rows = code_rows_},
+        {quantized("codes", b_.shared_codes, b_.shared_scale, inter)});
     auto down = linear(nullptr, b_.shared_codes, b_.shared_scale);
     down.segments[0] = segment(weights.shared_down, b_.shared);
-    add("shared w2", k_.shared_down, down);
+    add_linear("shared w2", k_.shared_down, down);
     add("expert sum", k_.expert_sum,
         kernels::ExpertSumArgs{.routed = b_.routed,
                                .shared = b_.shared,
                                .out = b_.f,
                                .tokens = rows_,
-                               .hidden = config_.hidden_size});
+                               .hidden = config_.hidden_size},
+        {written("out", b_.f, std::int64_t{rows_} * config_.hidden_size, kBf16Tolerance)});
   }
 
   void head() {
@@ -411,7 +542,8 @@ class Builder {
                             .post = b_.post,
                             .comb = b_.comb,
                             .out = b_.streams[1 - streams_],
-                            .tokens = rows_});
+                            .tokens = rows_},
+        {written("out", b_.streams[1 - streams_], stream_values(rows_), kBf16Tolerance)});
     const kernels::bf16* picked = b_.streams[1 - streams_];
     if (bucket_.logit_rows < rows_) {
       add("pick rows", k_.pick_rows,
@@ -420,7 +552,8 @@ class Builder {
                                  .out = b_.picked,
                                  .first_row = 0,
                                  .rows = rows_,
-                                 .tokens = bucket_.logit_rows});
+                                 .tokens = bucket_.logit_rows},
+          {written("out", b_.picked, stream_values(bucket_.logit_rows))});
       picked = b_.picked;
     }
     const HyperConnection& hc = weights_.hc_head();
@@ -444,14 +577,16 @@ class Builder {
                            .code_rows = 4,
                            .sinkhorn = 0,
                            .norm_epsilon = config_.rms_norm_eps,
-                           .hc_epsilon = config_.hc_eps});
+                           .hc_epsilon = config_.hc_eps},
+        {written("out", b_.head_x, std::int64_t{bucket_.logit_rows} * config_.hidden_size,
+                 kBf16Tolerance)});
     kernels::Bf16LinearArgs logits{.segments = {},
                                    .x = b_.head_x,
                                    .workspace = scratch_.ones,
                                    .tokens = bucket_.logit_rows,
                                    .x_stride = config_.hidden_size};
     logits.segments[0] = segment(weights_.head(), b_.logits, false);
-    add("head", k_.head, logits);
+    add_linear("head", k_.head, logits);
   }
 
   const ModelConfig& config_;
@@ -473,13 +608,8 @@ class Builder {
 
 KernelScratch scratch_of(const KernelLibrary& library, const StepKernels& kernels) {
   KernelScratch most;
-  for (const StepKernels::Slot slot : kernels.all) {
-    const KernelScratch& one = library.at(slot).scratch;
-    most.any = std::max(most.any, one.any);
-    most.any_more = std::max(most.any_more, one.any_more);
-    most.ones = std::max(most.ones, one.ones);
-    most.ones_more = std::max(most.ones_more, one.ones_more);
-  }
+  for (const StepKernels::Slot slot : kernels.all)
+    most.make_room_for(library.at(slot).scratch);
   return most;
 }
 

@@ -1,48 +1,24 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
-#include <cstdlib>
-#include <filesystem>
 
-#include "kernel_templates/family.hpp"
 #include "src/executor/device_engine.hpp"
 #include "tests/src/reference/synthetic_model.hpp"
 #include "tests/support/emulator/emulated_card.hpp"
-#include "tests/support/temp_dir.hpp"
+#include "tests/support/emulator/emulated_store.hpp"
 
 using namespace ingot;
 
 namespace {
-
-constexpr int kMultiprocessors = 4;
-
-std::filesystem::path source_root() {
-  const char* root = std::getenv("INGOT_TEST_SOURCE");
-  return root != nullptr ? root : ".";
-}
-
-/// Kernels are compiled once for all test cases.
-std::shared_ptr<jit::KernelStore> kernel_store() {
-  static const test::TempDir folder;
-  static const auto store = std::make_shared<jit::KernelStore>(
-      kernels::embedded_templates(),
-      std::shared_ptr<jit::Compiler>(
-          std::make_shared<test::EmulatorCompiler>(source_root(), folder.path())),
-      jit::KernelStore::Options{.directories = {folder.path()}, .frozen = false});
-  return store;
-}
 
 std::unique_ptr<DeviceEngine> emulated_engine(const test::HostCard& card,
                                               const test::SyntheticModel& model) {
   auto context = cu::Context::retain(card.driver(), 0);
   const Checkpoint checkpoint = model.open();
   auto weights = value_or_throw(executor::DeviceWeights::load(context, checkpoint, {.threads = 2}));
-  KernelSource source{.kernels = kernel_store(),
+  KernelSource source{.kernels = test::shared_emulated_store(),
                       .records = nullptr,
-                      .device = {.name = "emulated",
-                                 .arch = "sm_90a",
-                                 .sm_count = kMultiprocessors,
-                                 .driver_branch = "none"},
+                      .device = test::emulated_device(),
                       .policy = {},
                       .overrides = {}};
   return std::make_unique<DeviceEngine>(
@@ -59,7 +35,7 @@ StepLogits run(Engine& engine, SequenceId sequence, std::span<const TokenId> tok
 
 TEST_CASE("the device engine gives the reference's logits, its kernels run thread by thread",
           "[cpu][executor]") {
-  const auto card = test::emulated_card(std::uint64_t{4} << 30, kMultiprocessors);
+  const auto card = test::emulated_card(std::uint64_t{4} << 30, test::kEmulatedMultiprocessors);
   const test::SyntheticModel model("tiny");
   const auto engine = emulated_engine(*card, model);
   auto reference = model.engine({.threads = 2, .max_context = 2048});
