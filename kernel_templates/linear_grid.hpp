@@ -37,10 +37,9 @@ struct LinearWork {
 
 /// What a linear runs with where nobody has tuned it: the smallest tile that holds the tokens, and
 /// as many splits of K as the card runs at once with a strip each and that leave each four K tiles,
-/// so that every multiprocessor has weights to read. The ring takes half of a multiprocessor's
-/// memory, or what a block's work fills: as much is in flight, and the launches before and behind
-/// fit beside it, so that its weights are on their way before its turn. The tile shrinks where two
-/// stages do not fit.
+/// so that every multiprocessor has weights to read. The ring takes what a multiprocessor has, or
+/// what a block's work fills: its copies start before the launch's turn comes, while the small
+/// launches before it leave the memory idle. The tile shrinks where two stages do not fit.
 /// @param tiles, stages, splits  ascending; of the space's axes
 /// @param smem_bytes     of a candidate
 template <class Params, class SmemBytes>
@@ -69,7 +68,7 @@ Params untuned_linear(Params base, const LinearWork& work, std::initializer_list
   for (const int count : stages) {
     Params longer = base;
     longer.STAGES = count;
-    if (count < tiles_of_block + 2 && smem_bytes(longer) <= device.smem_per_block_bytes / 2)
+    if (count < tiles_of_block + 2 && smem_bytes(longer) <= device.smem_per_block_bytes)
       base.STAGES = count;
   }
   return base;

@@ -57,6 +57,34 @@ class Parts {
   std::map<std::string, DecodeTiming::Part> parts_;
 };
 
+/// Each kind of launch in a graph of its own, one after another through all layers.
+std::vector<DecodeTiming::Part> time_alone(DeviceEngine::Impl& e, const executor::Bucket& bucket) {
+  std::map<std::string, std::vector<const executor::StepLaunch*>> kinds;
+  for (const executor::StepLaunch& launch : bucket.program.launches())
+    kinds[std::string(launch.name)].push_back(&launch);
+  auto begin = cu::Event::create(e.context, cu::Event::Timing::on);
+  auto end = cu::Event::create(e.context, cu::Event::Timing::on);
+  Parts parts;
+  for (const auto& [name, launches] : kinds) {
+    cu::Capture capture(e.stream);
+    for (const executor::StepLaunch* launch : launches)
+      cu::launch(e.stream, launch->kernel->kernel.function(), launch->kernel->shape,
+                 launch->args.data());
+    const auto graph = cu::GraphExec::instantiate(capture.finish());
+    constexpr int kRounds = 3;
+    graph.launch(e.stream);
+    begin.record(e.stream);
+    for (int i = 0; i < kRounds; ++i)
+      graph.launch(e.stream);
+    end.record(e.stream);
+    end.synchronize();
+    const double us = static_cast<double>(end.us_since(begin)) / kRounds;
+    for (std::size_t i = 0; i < launches.size(); ++i)
+      parts.add(name, us / static_cast<double>(launches.size()));
+  }
+  return parts.sorted();
+}
+
 }  // namespace
 
 void DeviceEngine::fill_context() {
@@ -151,30 +179,19 @@ DecodeTiming DeviceEngine::time_decode(std::span<const SequenceId> sequences, in
     timing.path = path.sorted();
   }
 
-  // Kernel by kernel, twice; the second time counts.
-  Parts parts;
+  timing.parts = time_alone(e, bucket);
   double experts = 0;
   int layers = 0;
-  for (int round = 0; round < 2; ++round) {
-    prepare();
-    for (const executor::StepLaunch& launch : bucket.program.launches()) {
-      begin.record(e.stream);
-      cu::launch(e.stream, launch.kernel->kernel.function(), launch.kernel->shape,
-                 launch.args.data());
-      end.record(e.stream);
-      end.synchronize();
-      if (round == 0) continue;
-      parts.add(launch.name, static_cast<double>(end.us_since(begin)));
-      if (launch.name == "router") {
-        std::vector<int> ids(static_cast<std::size_t>(rows * e.model_config.experts_per_token));
-        e.memory.fetch(e.stream, e.memory.buffers().experts,
-                       std::as_writable_bytes(std::span(ids)));
-        experts += static_cast<double>(std::set<int>(ids.begin(), ids.end()).size());
-        ++layers;
-      }
-    }
+  prepare();
+  for (const executor::StepLaunch& launch : bucket.program.launches()) {
+    cu::launch(e.stream, launch.kernel->kernel.function(), launch.kernel->shape,
+               launch.args.data());
+    if (launch.name != "router") continue;
+    std::vector<int> ids(static_cast<std::size_t>(rows * e.model_config.experts_per_token));
+    e.memory.fetch(e.stream, e.memory.buffers().experts, std::as_writable_bytes(std::span(ids)));
+    experts += static_cast<double>(std::set<int>(ids.begin(), ids.end()).size());
+    ++layers;
   }
-  timing.parts = parts.sorted();
   timing.experts_read = layers > 0 ? experts / layers : 0;
 
   const ModelConfig& config = e.model_config;
