@@ -63,8 +63,8 @@ struct Bf16Linear {
     Params base;
     base.COLS = problem.cols;
     const auto bytes = [=](const Params& c) { return smem_bytes(problem, c); };
-    base =
-        untuned_linear(base, problem.work(), {8, 16, 32, 64}, {1, 2, 4, 6, 8, 16}, bytes, device);
+    base = untuned_linear(base, problem.work(), {8, 16, 32, 64}, {2, 3, 4, 6, 12},
+                          {1, 2, 4, 6, 8, 16}, bytes, device);
     return linear_space(base, problem.work(), bytes, device);
   }
 

@@ -1,4 +1,5 @@
 #pragma once
+#include "common/prefetch.args.h"
 #include "common/types.cuh"
 
 namespace ingot::kernels {
@@ -9,6 +10,7 @@ struct ExpertSumArgs {
   bf16* out;            // [tokens, hidden] bf16, 16-byte aligned; may be `shared`
   int tokens;           // 0 is allowed
   int hidden;           // channels, a multiple of 8
+  PrefetchList next;    // weights that the launches behind it want
 };
 
 }  // namespace ingot::kernels

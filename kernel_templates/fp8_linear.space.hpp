@@ -53,7 +53,7 @@ struct Fp8Linear {
     base.QUANTIZE = base.X_RESIDENT = problem.x_bf16;
     if (problem.x_bf16) base.STAGES = 2;  // leaves room for the input on every card
     base = untuned_linear(
-        base, problem.work(), {8, 16, 32, 64}, {1, 2, 4, 8, 16},
+        base, problem.work(), {8, 16, 32, 64}, {2, 3, 4, 6, 12}, {1, 2, 4, 8, 16},
         [=](const Params& c) { return smem_bytes(problem, c); }, device);
     return Space<Params>(base)
         .axis(&Params::TOKENS, {8, 16, 32, 64})

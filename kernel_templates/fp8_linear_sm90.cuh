@@ -120,7 +120,7 @@ __forceinline__ void for_each_stage(const Work& work, u32 shared, int skip, Ente
 }
 
 // The first copies of weights, asked for before anything else is done.
-constexpr int EARLY = MULTICAST ? 0 : STAGES < 4 ? STAGES : 4;
+constexpr int EARLY = MULTICAST ? 0 : STAGES;
 __forceinline__ void copy_weights(const fp8_e4m3* split_tiles, int k, int stage, u32 shared,
                                   u64 policy) {
   const u32 full = shared + FULL + stage * 8;
@@ -540,12 +540,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const u32 shared = ptx::shared_address(base);
   if (warp == WEIGHT_WARP) {
     if (lane == 0) {
-#pragma unroll
+#pragma unroll 1
       for (int stage = 0; stage < STAGES; ++stage) {
         barrier::init(shared + FULL + stage * 8, X_RESIDENT ? 1 : 2);
         barrier::init(shared + EMPTY + stage * 8, MATH_WARPS * (MULTICAST ? 2 : 1));
       }
-#pragma unroll
+#pragma unroll 1
       for (int i = 0; i < RESIDENT_TILES; ++i)
         barrier::init(shared + INPUT_FULL + i * 8, 1);
       if (CLUSTERED) {
@@ -554,7 +554,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
           barrier::init(shared + EXCHANGED + i * 8, 1);
       }
       barrier::publish_init();
-      if (EARLY > 0) start_weights(args, Work(args), shared);
     }
     __syncwarp();
   }
@@ -567,7 +566,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     if constexpr (MOVE_REGISTERS) ptx::give_registers<40>();
     if (warp == WEIGHT_WARP) {
       if (MULTICAST) barrier::wait_cluster();  // copies land in the sibling, too
-      if (lane == 0) stream_weights(args, work, shared);
+      if (lane == 0) {
+        if (EARLY > 0) start_weights(args, work, shared);
+        stream_weights(args, work, shared);
+      }
     } else {
       wait_for_predecessor();
       if (!QUANTIZE && warp == INPUT_WARP) bring_input(args, work, shared, lane);

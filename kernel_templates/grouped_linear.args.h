@@ -24,9 +24,14 @@ struct GroupedLinearArgs {
 constexpr i64 grouped_linear_workspace_bytes(int strips, int tokens, int tile_tokens, int split_k) {
   return fp8_linear_workspace_bytes(strips, tokens, tile_tokens, split_k);
 }
-// Dynamic shared memory: a ring of weight tiles, each with the input of its columns.
-constexpr int grouped_linear_smem_bytes(int tile_tokens, int stages) {
-  return stages * (FP8_TILE_BYTES + tile_tokens * 2 * GROUPED_LINE);
+// Dynamic shared memory: a ring of weight tiles, each with the input of its columns; the sums of
+// the second group of warps; the ring's barriers.
+constexpr int grouped_linear_sum_bytes(int tile_tokens, int k_groups) {
+  return (k_groups - 1) * tile_tokens * FP8_TILE * 4;
+}
+constexpr int grouped_linear_smem_bytes(int tile_tokens, int stages, int k_groups) {
+  return stages * (FP8_TILE_BYTES + tile_tokens * 2 * GROUPED_LINE + 8) +
+         grouped_linear_sum_bytes(tile_tokens, k_groups);
 }
 
 }  // namespace ingot::kernels

@@ -4,16 +4,19 @@
 // (host twin: launch_shape in grouped_linear.space.hpp)
 //   grid (SPLIT_K, token tiles, blocks that share the strips)
 //     all resident at once when SPLIT_K > 1
-//   block (256)   cluster none   smem grouped_linear_smem_bytes(...), dynamic
-//   arch sm_80 and later   programmatic dependent launch: yes
+//   block (256 * K_GROUPS)   cluster none   smem grouped_linear_smem_bytes(...), dynamic
+//   arch sm_80 and later; BULK_COPY sm_90 and later   programmatic dependent launch: yes
 //
 // As fp8_linear: weight rows are M, tokens are N, a tile is 128 rows x 128 columns, warp w
 // multiplies lines 16w .. 16w + 15. A strip of 128 rows lies in one group, which says where its
 // input is. Codes become bf16 exactly, in registers; a lane has four neighbouring columns of a code
-// fragment, and takes the same four of the input.
+// fragment, and takes the same four of the input. With two groups of warps each takes half of a
+// tile's columns: a warp's way through a tile is a chain of conversions and products, and two of
+// them on a scheduler do not keep up with the memory.
 //
 // Products are exact, sums fp32 over 128 columns, then scaled and added. For one variant they have
 // one order, whatever the batch. NaN or infinity in a token stays in that token's output.
+#include "common/barrier.cuh"
 #include "common/bf16.cuh"
 #include "common/fp8.cuh"
 #include "common/fp8_bf16.cuh"
@@ -36,25 +39,39 @@ static_assert(TOKENS == 8 || TOKENS == 16 || TOKENS == 32 || TOKENS == 64,
 static_assert(COLS % FP8_TILE == 0, "K is whole tiles");
 static_assert(STAGES >= 2 && SPLIT_K >= 1, "a ring has two stages at least");
 
-constexpr int THREADS = 256;
+static_assert(K_GROUPS == 1 || K_GROUPS == 2, "a tile's columns are shared by one or two groups");
+
+constexpr int GROUP_THREADS = 256, THREADS = GROUP_THREADS * K_GROUPS;
 constexpr int TOKEN_BLOCKS = TOKENS / 8;
 constexpr int K_TILES = COLS / FP8_TILE;
 constexpr int HALF_BYTES = TOKENS * GROUPED_LINE;  // of 64 columns of the input
 using Work = linear::TileWork<K_TILES, TOKENS, SPLIT_K>;
 using Cursor = linear::TileCursor<Work, STAGES>;
 
-constexpr int INPUTS = STAGES * FP8_TILE_BYTES;  // offset in shared memory
-static_assert(INPUTS + STAGES * 2 * HALF_BYTES == grouped_linear_smem_bytes(TOKENS, STAGES),
+// Offsets in shared memory.
+constexpr int INPUTS = STAGES * FP8_TILE_BYTES;
+constexpr int SUMS = INPUTS + STAGES * 2 * HALF_BYTES;
+constexpr int FULL = SUMS + grouped_linear_sum_bytes(TOKENS, K_GROUPS);
+static_assert(FULL + STAGES * 8 == grouped_linear_smem_bytes(TOKENS, STAGES, K_GROUPS),
               "host and device agree on the shared memory");
 
 __forceinline__ void copy_weights(const GroupedLinearArgs& args, const Work& work, u32 shared,
                                   const Cursor& at) {
   const fp8_e4m3* from =
       args.weight + (static_cast<i64>(at.strip) * K_TILES + work.k_begin + at.k) * FP8_TILE_BYTES;
-  const u32 offset = threadIdx.x * 16;
+  const u32 to = shared + at.stage * FP8_TILE_BYTES;
+  if constexpr (BULK_COPY) {
+    if (threadIdx.x == 0) {
+      const u32 full = shared + FULL + at.stage * 8;
+      barrier::arrive_expect(full, FP8_TILE_BYTES);
+      barrier::copy_bulk(to, from, FP8_TILE_BYTES, full, barrier::evict_first_policy());
+    }
+  } else {
+    const u32 offset = threadIdx.x * 16;
 #pragma unroll
-  for (u32 i = 0; i < FP8_TILE_BYTES; i += THREADS * 16)
-    ptx::copy16_async(shared + at.stage * FP8_TILE_BYTES + i + offset, from + i + offset);
+    for (u32 i = 0; i < FP8_TILE_BYTES; i += THREADS * 16)
+      ptx::copy16_async(to + i + offset, from + i + offset);
+  }
 }
 __forceinline__ void copy_input(const GroupedLinearArgs& args, const Work& work, u32 shared,
                                 const Cursor& at) {
@@ -70,10 +87,11 @@ __forceinline__ void copy_input(const GroupedLinearArgs& args, const Work& work,
   }
 }
 
-// sums += one tile: this warp's 16 weight lines x TOKENS, 128 columns.
+// sums += one tile: this warp's 16 weight lines x TOKENS, its group's columns.
+// @param warp   of the group
 __forceinline__ void multiply_tile(float (&sums)[TOKEN_BLOCKS][4], u32 shared, int stage,
-                                   float weight_scale, int warp, int lane) {
-  constexpr int CHUNKS = FP8_TILE / 16;  // of a line, 16 codes each: a k-step
+                                   float weight_scale, int group, int warp, int lane) {
+  constexpr int CHUNKS = FP8_TILE / 16 / K_GROUPS;  // of a line, 16 codes each: a k-step
   float part[TOKEN_BLOCKS][4];
 #pragma unroll
   for (int j = 0; j < TOKEN_BLOCKS; ++j)
@@ -84,15 +102,16 @@ __forceinline__ void multiply_tile(float (&sums)[TOKEN_BLOCKS][4], u32 shared, i
   const int token = lane / 4, quarter = lane % 4;
   const u32 b_line = shared + INPUTS + stage * 2 * HALF_BYTES + token * GROUPED_LINE;
 #pragma unroll
-  for (int pair = 0; pair < CHUNKS; pair += 2) {
+  for (int i = 0; i < CHUNKS; i += 2) {
+    const int pair = group * CHUNKS + i;
     u32 a[4];  // chunk `pair` of lines 0-7 and 8-15, then the next chunk
     ptx::load_matrices(a, a_line + (((pair + lane / 16) ^ (lane % 8)) * 16));
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int chunk = pair + i;
-      const u32 upper_low = fp8::low_to_bf16(a[i * 2]), upper_high = fp8::high_to_bf16(a[i * 2]);
-      const u32 lower_low = fp8::low_to_bf16(a[i * 2 + 1]);
-      const u32 lower_high = fp8::high_to_bf16(a[i * 2 + 1]);
+    for (int of = 0; of < 2; ++of) {
+      const int chunk = pair + of;
+      const u32 upper_low = fp8::low_to_bf16(a[of * 2]), upper_high = fp8::high_to_bf16(a[of * 2]);
+      const u32 lower_low = fp8::low_to_bf16(a[of * 2 + 1]);
+      const u32 lower_high = fp8::high_to_bf16(a[of * 2 + 1]);
       // Columns 16 * chunk + 4 * quarter and the three after them: 8 bytes of the input.
       const u32 from = b_line + chunk / 4 * HALF_BYTES + quarter % 2 * 8 +
                        (((chunk % 4 * 2 + quarter / 2) ^ token) * 16);
@@ -128,18 +147,52 @@ __forceinline__ void store_fragments(const GroupedLinearArgs& args, const float 
   }
 }
 
+// The second group's sums to the first, through shared memory.
+// @param warp  of the group
+__forceinline__ void join_groups(float (&sums)[TOKEN_BLOCKS][4], u32 shared, int group, int warp,
+                                 int lane) {
+  const u32 place = shared + SUMS + (warp * 32 + lane) * 16;
+  if (group == 1) {
+#pragma unroll
+    for (int j = 0; j < TOKEN_BLOCKS; ++j)
+      ptx::store_shared(place + j * (GROUP_THREADS * 16),
+                        make_uint4(__float_as_uint(sums[j][0]), __float_as_uint(sums[j][1]),
+                                   __float_as_uint(sums[j][2]), __float_as_uint(sums[j][3])));
+  }
+  __syncthreads();
+  if (group == 0) {
+#pragma unroll
+    for (int j = 0; j < TOKEN_BLOCKS; ++j) {
+      const uint4 other = ptx::load_shared_words(place + j * (GROUP_THREADS * 16));
+      sums[j][0] += __uint_as_float(other.x), sums[j][1] += __uint_as_float(other.y);
+      sums[j][2] += __uint_as_float(other.z), sums[j][3] += __uint_as_float(other.w);
+    }
+  }
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     grouped_linear(const __grid_constant__ GroupedLinearArgs args) {
   const u32 shared = ptx::shared_address(ptx::dynamic_shared_memory());
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int group = static_cast<int>(threadIdx.x) / GROUP_THREADS;
+  const int warp = threadIdx.x % GROUP_THREADS / 32, lane = threadIdx.x % 32;
   const Work work(args.tokens, args.rows / FP8_TILE);
+  if constexpr (BULK_COPY) {
+    if (threadIdx.x == 0) {
+#pragma unroll 1
+      for (int stage = 0; stage < STAGES; ++stage)
+        barrier::init(shared + FULL + stage * 8, 1);
+      barrier::publish_init();
+    }
+    __syncthreads();
+  }
 
   // STAGES - 1 tiles are in flight, one group of copies each; an empty group past the end keeps
   // the count. The first weights do not wait for the predecessor: they depend on nothing.
   Cursor ahead(work), at(work);
-#pragma unroll
+  u32 parity = 0;  // of the ring's round at `at`
+#pragma unroll 1
   for (int i = 0; i < STAGES - 1; ++i) {
-    if (ahead.past_end(work)) continue;
+    if (ahead.past_end(work)) break;
     copy_weights(args, work, shared, ahead);
     ahead.advance(work);
   }
@@ -173,6 +226,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll 1
     for (int tile = 0; tile < work.tiles; ++tile) {
       ptx::wait_copies<STAGES - 2>();
+      if (BULK_COPY) barrier::wait(shared + FULL + at.stage * 8, parity);
       __syncthreads();  // this tile has landed for all; the tile before it is free
       if (!ahead.past_end(work)) {
         copy_weights(args, work, shared, ahead);
@@ -182,9 +236,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       ptx::commit_copies();
       coming.advance(work);
       const u32 next_scale = scale_at(coming);
-      multiply_tile(sums, shared, at.stage, fp8::ue8m0_value(scale), warp, lane);
+      multiply_tile(sums, shared, at.stage, fp8::ue8m0_value(scale), group, warp, lane);
       scale = next_scale;
       at.advance(work);
+      if (at.stage == 0) parity ^= 1;
+    }
+    if constexpr (K_GROUPS > 1) {
+      join_groups(sums, shared, group, warp, lane);
+      if (group > 0) continue;
     }
     const auto store = [&](int block, const auto& owned, int stride) {
       store_fragments(args, owned, work.token + block * 8, stride, work.token + work.rows,

@@ -52,20 +52,30 @@ struct GroupedLinear {
 
   static bool runs_on(const cu::DeviceLimits& device) { return device.arch >= 80; }
 
-  static int smem_bytes(const Params& c) { return grouped_linear_smem_bytes(c.TOKENS, c.STAGES); }
+  static constexpr int kMostGroupedTokens = 16;  ///< where a tile's columns are shared by warps
+
+  static int smem_bytes(const Params& c) {
+    return grouped_linear_smem_bytes(c.TOKENS, c.STAGES, c.K_GROUPS);
+  }
 
   static Space<Params> space(const Problem& problem, const cu::DeviceLimits& device) {
     Params base;
     base.COLS = problem.cols;
-    base = untuned_linear(base, problem.work(), {8, 16, 32, 64}, {1, 2, 4, 6, 8, 16}, smem_bytes,
-                          device);
-    return linear_space(base, problem.work(), smem_bytes, device);
+    base.BULK_COPY = device.arch >= 90;
+    base.K_GROUPS = problem.tokens <= kMostGroupedTokens ? 2 : 1;
+    base = untuned_linear(base, problem.work(), {8, 16, 32, 64}, {2, 3, 4, 6, 12},
+                          {1, 2, 4, 6, 8, 16}, smem_bytes, device);
+    return linear_space(base, problem.work(), smem_bytes, device)
+        .axis(&Params::K_GROUPS, {1, 2})
+        .keep_if("two groups only of few tokens", [=](const Params& c) {
+          return c.K_GROUPS == 1 || c.TOKENS <= kMostGroupedTokens;
+        });
   }
 
   static cu::LaunchShape launch_shape(const Problem& problem, const Params& c,
                                       const cu::DeviceLimits& device) {
     return {.grid = problem.work().grid(c.TOKENS, c.SPLIT_K, device.sm_count),
-            .block = {256},
+            .block = {static_cast<unsigned>(256 * c.K_GROUPS)},
             .smem_bytes = static_cast<unsigned>(smem_bytes(c)),
             .programmatic = true};
   }

@@ -37,23 +37,22 @@ struct LinearWork {
 
 /// What a linear runs with where nobody has tuned it: the smallest tile that holds the tokens, and
 /// as many splits of K as the card runs at once with a strip each and that leave each four K tiles,
-/// so that every multiprocessor has weights to read. The ring and then the tile shrink where they
-/// do not fit.
-/// @param tiles, splits  ascending; of the space's axes
+/// so that every multiprocessor has weights to read. The ring takes what a multiprocessor has, or
+/// what a block's work fills: its copies start before the launch's turn comes, while the small
+/// launches before it leave the memory idle. The tile shrinks where two stages do not fit.
+/// @param tiles, stages, splits  ascending; of the space's axes
 /// @param smem_bytes     of a candidate
 template <class Params, class SmemBytes>
 Params untuned_linear(Params base, const LinearWork& work, std::initializer_list<int> tiles,
-                      std::initializer_list<int> splits, SmemBytes smem_bytes,
-                      const cu::DeviceLimits& device) {
+                      std::initializer_list<int> stages, std::initializer_list<int> splits,
+                      SmemBytes smem_bytes, const cu::DeviceLimits& device) {
   constexpr int kLeastTiles = 4, kMostSplitTokens = 512;
   for (const int tile : tiles) {
     base.TOKENS = tile;
     if (tile >= work.tokens) break;
   }
-  const auto fits = [&] { return smem_bytes(base) <= device.smem_per_block_bytes; };
-  while (!fits() && base.STAGES > 2)
-    --base.STAGES;
-  while (!fits() && base.TOKENS > 8)
+  base.STAGES = *stages.begin();
+  while (smem_bytes(base) > device.smem_per_block_bytes && base.TOKENS > 8)
     base.TOKENS /= 2;
   for (const int split : splits) {
     const cu::Dim3 grid = work.grid(base.TOKENS, split, device.sm_count);
@@ -63,6 +62,14 @@ Params untuned_linear(Params base, const LinearWork& work, std::initializer_list
          split * base.TOKENS <= kMostSplitTokens)) {
       base.SPLIT_K = split;
     }
+  }
+  const int tiles_of_block =
+      work.block_tiles(base.SPLIT_K, work.grid(base.TOKENS, base.SPLIT_K, device.sm_count));
+  for (const int count : stages) {
+    Params longer = base;
+    longer.STAGES = count;
+    if (count < tiles_of_block + 2 && smem_bytes(longer) <= device.smem_per_block_bytes)
+      base.STAGES = count;
   }
   return base;
 }

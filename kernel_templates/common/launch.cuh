@@ -2,6 +2,10 @@
 // Programmatic dependent launch. A kernel that is launched with it may start while its predecessor
 // in the stream still runs. Before sm_90 both calls are nothing: the launch has plain edges.
 
+#ifdef INGOT_TRACE
+#include "common/launch_trace.cuh"
+#endif
+
 namespace ingot::kernels {
 
 // Returns when every earlier kernel of the stream has finished and its writes are visible. Every
@@ -9,6 +13,9 @@ namespace ingot::kernels {
 inline void wait_for_predecessor() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+#ifdef INGOT_TRACE
+  launch_trace::stamp();
 #endif
 }
 

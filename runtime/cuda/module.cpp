@@ -29,4 +29,14 @@ CUfunction Module::function(const std::string& symbol) const {
   return function;
 }
 
+std::optional<CUdeviceptr> Module::global(const std::string& symbol) const {
+  CUdeviceptr address = 0;
+  std::size_t bytes = 0;
+  const CUresult result =
+      driver().cuModuleGetGlobal_v2(&address, &bytes, handle_.get().raw, symbol.c_str());
+  if (result == CUDA_ERROR_NOT_FOUND) return std::nullopt;
+  driver().check(result, "cuModuleGetGlobal");
+  return address;
+}
+
 }  // namespace ingot::cu

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -24,6 +25,9 @@ class Module {
 
   /// Throws EngineError(not_found) when the module has no such extern "C" kernel.
   CUfunction function(const std::string& symbol) const;
+  /// The address of an extern "C" __device__ variable; nothing when the module has none of the
+  /// name.
+  std::optional<CUdeviceptr> global(const std::string& symbol) const;
   const DriverApi& driver() const { return *handle_.get().driver; }
 
  private:

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -32,6 +33,11 @@ class Kernel {
   /// kernel whose blocks wait for one another needs it: as many must be resident as the memory
   /// holds.
   void prefer_shared_memory(const cu::Context& context) const;
+
+  /// The address of an extern "C" __device__ variable of the kernel's module, if it has one.
+  std::optional<cu::CUdeviceptr> global(const std::string& symbol) const {
+    return module_->global(symbol);
+  }
 
   const std::string& name() const { return name_; }
   cu::CUfunction function() const { return function_; }

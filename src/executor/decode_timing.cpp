@@ -6,6 +6,7 @@
 #include "kernel_templates/rope_kv_append.args.h"
 #include "runtime/cuda/stream.hpp"
 #include "src/executor/device_engine_impl.hpp"
+#include "src/executor/step_trace.hpp"
 
 namespace ingot {
 namespace {
@@ -32,6 +33,56 @@ std::uint64_t layer_bytes(const ModelConfig& config, const executor::Layer& laye
         &layer.indexer.compressor.wkv, &layer.indexer.compressor.wgate, &layer.experts.gate})
     bytes += bytes_of(*m);
   return bytes;
+}
+
+/// Times summed by name.
+class Parts {
+ public:
+  void add(std::string_view name, double us) {
+    auto& part = parts_[std::string(name)];
+    part.name = name;
+    part.us += us;
+    ++part.launches;
+  }
+  /// The largest first.
+  std::vector<DecodeTiming::Part> sorted() const {
+    std::vector<DecodeTiming::Part> list;
+    for (const auto& [name, part] : parts_)
+      list.push_back(part);
+    std::sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.us > b.us; });
+    return list;
+  }
+
+ private:
+  std::map<std::string, DecodeTiming::Part> parts_;
+};
+
+/// Each kind of launch in a graph of its own, one after another through all layers.
+std::vector<DecodeTiming::Part> time_alone(DeviceEngine::Impl& e, const executor::Bucket& bucket) {
+  std::map<std::string, std::vector<const executor::StepLaunch*>> kinds;
+  for (const executor::StepLaunch& launch : bucket.program.launches())
+    kinds[std::string(launch.name)].push_back(&launch);
+  auto begin = cu::Event::create(e.context, cu::Event::Timing::on);
+  auto end = cu::Event::create(e.context, cu::Event::Timing::on);
+  Parts parts;
+  for (const auto& [name, launches] : kinds) {
+    cu::Capture capture(e.stream);
+    for (const executor::StepLaunch* launch : launches)
+      cu::launch(e.stream, launch->kernel->kernel.function(), launch->kernel->shape,
+                 launch->args.data());
+    const auto graph = cu::GraphExec::instantiate(capture.finish());
+    constexpr int kRounds = 3;
+    graph.launch(e.stream);
+    begin.record(e.stream);
+    for (int i = 0; i < kRounds; ++i)
+      graph.launch(e.stream);
+    end.record(e.stream);
+    end.synchronize();
+    const double us = static_cast<double>(end.us_since(begin)) / kRounds;
+    for (std::size_t i = 0; i < launches.size(); ++i)
+      parts.add(name, us / static_cast<double>(launches.size()));
+  }
+  return parts.sorted();
 }
 
 }  // namespace
@@ -70,13 +121,13 @@ DecodeTiming DeviceEngine::time_decode(std::span<const SequenceId> sequences, in
   }
   const int rows = static_cast<int>(records.size());
   constexpr int kWarmUp = 3;
-  const std::int64_t total = longest + steps + kWarmUp + 2;
+  const std::int64_t total = longest + 2 * steps + kWarmUp + 2;
   const StepBucket size = bucket_of(
       {.rows = rows, .sequences = rows, .sequence_rows = 1, .logit_rows = rows, .context = total},
       e.max_context);
   executor::Bucket& bucket = e.ready_bucket(size);
   for (auto* record : records)
-    e.grow(*record, record->length + steps + kWarmUp + 2);
+    e.grow(*record, record->length + 2 * steps + kWarmUp + 2);
   std::uint32_t token = 1;
   const auto prepare = [&] {
     executor::StepInputs& in = e.inputs;
@@ -115,36 +166,32 @@ DecodeTiming DeviceEngine::time_decode(std::span<const SequenceId> sequences, in
   timing.step_us = static_cast<double>(end.us_since(begin)) / steps;
   timing.from_graph = bucket.graph.has_value();
 
-  // Kernel by kernel, twice; the second time counts.
-  std::map<std::string, DecodeTiming::Part> parts;
+  if (executor::StepTrace trace(e.context, e.stream); trace.attach(bucket.program)) {
+    for (int i = 0; i < steps; ++i) {
+      prepare();
+      e.run(bucket);
+    }
+    const auto& launches = bucket.program.launches();
+    const std::vector<double> us = trace.read(launches.size());
+    Parts path;
+    for (std::size_t i = 0; i < us.size(); ++i)
+      path.add(launches[i].name, us[i]);
+    timing.path = path.sorted();
+  }
+
+  timing.parts = time_alone(e, bucket);
   double experts = 0;
   int layers = 0;
-  for (int round = 0; round < 2; ++round) {
-    prepare();
-    for (const executor::StepLaunch& launch : bucket.program.launches()) {
-      begin.record(e.stream);
-      cu::launch(e.stream, launch.kernel->kernel.function(), launch.kernel->shape,
-                 launch.args.data());
-      end.record(e.stream);
-      end.synchronize();
-      if (round == 0) continue;
-      auto& part = parts[std::string(launch.name)];
-      part.name = launch.name;
-      part.us += static_cast<double>(end.us_since(begin));
-      ++part.launches;
-      if (launch.name == "router") {
-        std::vector<int> ids(static_cast<std::size_t>(rows * e.model_config.experts_per_token));
-        e.memory.fetch(e.stream, e.memory.buffers().experts,
-                       std::as_writable_bytes(std::span(ids)));
-        experts += static_cast<double>(std::set<int>(ids.begin(), ids.end()).size());
-        ++layers;
-      }
-    }
+  prepare();
+  for (const executor::StepLaunch& launch : bucket.program.launches()) {
+    cu::launch(e.stream, launch.kernel->kernel.function(), launch.kernel->shape,
+               launch.args.data());
+    if (launch.name != "router") continue;
+    std::vector<int> ids(static_cast<std::size_t>(rows * e.model_config.experts_per_token));
+    e.memory.fetch(e.stream, e.memory.buffers().experts, std::as_writable_bytes(std::span(ids)));
+    experts += static_cast<double>(std::set<int>(ids.begin(), ids.end()).size());
+    ++layers;
   }
-  for (auto& [name, part] : parts)
-    timing.parts.push_back(std::move(part));
-  std::sort(timing.parts.begin(), timing.parts.end(),
-            [](const auto& a, const auto& b) { return a.us > b.us; });
   timing.experts_read = layers > 0 ? experts / layers : 0;
 
   const ModelConfig& config = e.model_config;

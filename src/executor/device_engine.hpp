@@ -50,13 +50,17 @@ struct DecodeTiming {
   double step_us = 0;  ///< mean of a step, launches and dependencies included
   int launches = 0;    ///< of a step
   bool from_graph = false;
-  /// Kernels run one by one, by what they do: their own time, without what graphs overlap.
+  /// Launches by what they do; `us` is of all of them together.
   struct Part {
     std::string name;
     double us = 0;
     int launches = 0;
   };
+  /// Each kind of launch in a graph of its own: without the others' traffic and edges.
   std::vector<Part> parts;
+  /// What each kind of launch adds to the step from the graph, by the card's clock: the critical
+  /// path. Only where the kernels were made of executor::traced_templates().
+  std::vector<Part> path;
   double experts_read = 0;          ///< distinct experts of a layer, mean
   std::uint64_t weight_bytes = 0;   ///< that a step reads, the chosen experts among them
   std::uint64_t context_bytes = 0;  ///< KV entries and index keys that a step reads
@@ -94,8 +98,9 @@ class DeviceEngine final : public Engine {
   DecodeTiming time_decode(std::span<const SequenceId> sequences, int steps);
   DeviceStats stats() const;
 
- private:
   struct Impl;
+
+ private:
   std::unique_ptr<Impl> impl_;
 };
 

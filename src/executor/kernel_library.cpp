@@ -105,7 +105,9 @@ void KernelLibrary::prepare(int jobs) {
     const jit::Variant& variant = requests[i].candidates[selections[i].candidate];
     const jit::Kernel& kernel = loaded_.at(jit::describe(variant));
     const Launch launch = uses_[open[i]].launch(variant);
-    if (launch.waits) kernel.prefer_shared_memory(context_);
+    // One split of the multiprocessors' memory for all: a block starts beside those of the launch
+    // before only where both want the same, and then has its weights on their way before its turn.
+    kernel.prefer_shared_memory(context_);
     uses_[open[i]].ready = ReadyKernel{kernel, launch.shape, launch.scratch};
   }
 }
@@ -114,7 +116,7 @@ ReadyKernel KernelLibrary::load(Slot slot, const jit::Variant& variant,
                                 std::span<const std::byte> cubin) const {
   const jit::Kernel kernel = jit::Kernel::load(context_, cubin, variant.family);
   const Launch launch = uses_[slot].launch(variant);
-  if (launch.waits) kernel.prefer_shared_memory(context_);
+  kernel.prefer_shared_memory(context_);
   return {kernel, launch.shape, launch.scratch};
 }
 

@@ -466,6 +466,30 @@ class Builder {
   }
 
   void experts(const Experts& weights) {
+    // The shared expert goes first: its weights are on their way while the hyper-connection runs,
+    // and behind the routed experts they could not be, which fill the shared memory.
+    const float limit =
+        config_.swiglu_limit > 0 ? config_.swiglu_limit : std::numeric_limits<float>::infinity();
+    auto up = linear(nullptr, b_.x_codes, b_.x_scale);
+    up.segments[0] = segment(weights.shared_gate, b_.shared_gate);
+    up.segments[1] = segment(weights.shared_up, b_.shared_up);
+    add_linear("shared w1, w3", k_.shared_up, up);
+    const int inter = weights.shared_down.cols;
+    add("shared activation", k_.shared_activation,
+        kernels::SwigluQuantArgs{.gate = b_.shared_gate,
+                                 .up = b_.shared_up,
+                                 .codes = b_.shared_codes,
+                                 .scale = b_.shared_scale,
+                                 .limit = limit,
+                                 .tokens = rows_,
+                                 .inter = inter,
+                                 .stride = inter,
+                                 .rows = code_rows_},
+        {quantized("codes", b_.shared_codes, b_.shared_scale, inter)});
+    auto down = linear(nullptr, b_.shared_codes, b_.shared_scale);
+    down.segments[0] = segment(weights.shared_down, b_.shared);
+    add_linear("shared w2", k_.shared_down, down);
+
     const bool hash = weights.token_experts != nullptr;
     const bool gate = rows_ <= kMostGateTokens;
     if (!gate) {
@@ -491,8 +515,6 @@ class Builder {
                  kFp32Tolerance)});
     quantize("quantise expert input", k_.expert_quant, b_.x, config_.hidden_size, b_.z_codes,
              b_.z_scale, false);
-    const float limit =
-        config_.swiglu_limit > 0 ? config_.swiglu_limit : std::numeric_limits<float>::infinity();
     add("experts", k_.experts,
         kernels::MoeDecodeArgs{.x = b_.z_codes,
                                .x_scale = b_.z_scale,
@@ -507,32 +529,53 @@ class Builder {
                                .limit = limit,
                                .tokens = rows_},
         {written("out", b_.routed, std::int64_t{rows_} * config_.hidden_size, kBf16Tolerance)});
-    auto up = linear(nullptr, b_.x_codes, b_.x_scale);
-    up.segments[0] = segment(weights.shared_gate, b_.shared_gate);
-    up.segments[1] = segment(weights.shared_up, b_.shared_up);
-    add_linear("shared w1, w3", k_.shared_up, up);
-    const int inter = weights.shared_down.cols;
-    add("shared activation", k_.shared_activation,
-        kernels::SwigluQuantArgs{.gate = b_.shared_gate,
-                                 .up = b_.shared_up,
-                                 .codes = b_.shared_codes,
-                                 .scale = b_.shared_scale,
-                                 .limit = limit,
-                                 .tokens = rows_,
-                                 .inter = inter,
-                                 .stride = inter,
-                                 .rows = code_rows_},
-        {quantized("codes", b_.shared_codes, b_.shared_scale, inter)});
-    auto down = linear(nullptr, b_.shared_codes, b_.shared_scale);
-    down.segments[0] = segment(weights.shared_down, b_.shared);
-    add_linear("shared w2", k_.shared_down, down);
     add("expert sum", k_.expert_sum,
         kernels::ExpertSumArgs{.routed = b_.routed,
                                .shared = b_.shared,
                                .out = b_.f,
                                .tokens = rows_,
-                               .hidden = config_.hidden_size},
+                               .hidden = config_.hidden_size,
+                               .next = small_weights(layer_ + 1)},
         {written("out", b_.f, std::int64_t{rows_} * config_.hidden_size, kBf16Tolerance)});
+  }
+
+  /// The weights of a layer that are not streamed: each is waited for when it is read, and has left
+  /// the L2 since the step before.
+  kernels::PrefetchList small_weights(int index) const {
+    kernels::PrefetchList list{};
+    if (index >= static_cast<int>(weights_.layers().size())) return list;
+    const auto put = [&](const void* at, std::int64_t bytes) {
+      if (at == nullptr || bytes == 0) return;
+      list.at[list.count] = at;
+      // Whole vectors: every weight begins at one, and what lies behind it is the next one.
+      list.bytes[list.count++] = static_cast<kernels::u32>((bytes + 15) / 16 * 16);
+    };
+    const Layer& layer = weights_.layers()[static_cast<std::size_t>(index)];
+    const std::int64_t hidden = config_.hidden_size;
+    for (const HyperConnection* hc : {&layer.hc_attention, &layer.hc_ffn}) {
+      put(hc->fn, kernels::HC_MIXES * kernels::HC_STREAMS * hidden * 4);
+      put(hc->base, kernels::HC_MIXES * 4);
+      put(hc->scale, 3 * 4);
+    }
+    put(layer.attention_norm, hidden * 2);
+    put(layer.ffn_norm, hidden * 2);
+    put(layer.q_norm, config_.q_lora_rank * 2);
+    put(layer.kv_norm, config_.head_dim * 2);
+    put(layer.sink, layer.wq_b.rows / config_.head_dim * 4);
+    const int ratio = config_.layer_kind(index) == LayerKind::hca ? 128 : 4;
+    for (const Compressor* one : {&layer.compressor, &layer.indexer.compressor}) {
+      put(one->ape, std::int64_t{ratio} * one->wkv.rows * 4);
+      put(one->norm, (ratio == 4 ? one->wkv.rows / 2 : one->wkv.rows) * 2);
+    }
+    for (const Fp8Matrix* m :
+         {&layer.wq_a, &layer.wkv, &layer.wq_b, &layer.indexer.wq_b, &layer.wo_a, &layer.wo_b,
+          &layer.experts.shared_gate, &layer.experts.shared_up, &layer.experts.shared_down}) {
+      put(m->scales, std::int64_t{m->rows} / kernels::FP8_TILE * m->cols / kernels::FP8_TILE);
+    }
+    const Bf16Matrix& gate = layer.experts.gate;
+    put(gate.values, std::int64_t{gate.rows} * gate.cols * 2);
+    put(layer.experts.bias, gate.rows * 4);
+    return list;
   }
 
   void head() {

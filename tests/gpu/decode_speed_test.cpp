@@ -10,8 +10,10 @@
 
 using namespace ingot;
 
-// Prints where the time of a step goes; INGOT_TEST_BATCHES="1,16" chooses.
-TEST_CASE("a decode step of most layers of V4-Flash on one GPU", "[gpu][.speed]") {
+namespace {
+
+// Prints where the time of a step goes.
+void time_most_layers(bool traced) {
   auto context = test::gpu_context_or_skip();
   if (!context) return;
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
@@ -22,7 +24,7 @@ TEST_CASE("a decode step of most layers of V4-Flash on one GPU", "[gpu][.speed]"
   config.draft = DraftKind::none;
   config.compress_ratios.resize(36);
   auto weights = value_or_throw(executor::DeviceWeights::synthetic(*context, config, {}));
-  auto source = test::kernel_source(*context);
+  auto source = traced ? test::traced_kernel_source(*context) : test::kernel_source(*context);
   DeviceEngine engine(
       std::move(*context), config, std::move(weights), std::move(source),
       {.max_context = 8192, .max_sequences = 64, .context_tokens = 64 * 8192, .jobs = 16});
@@ -47,6 +49,23 @@ TEST_CASE("a decode step of most layers of V4-Flash on one GPU", "[gpu][.speed]"
     for (const auto& part : timing.parts)
       fmt::print("  {:32} {:3} x {:7.2f} us = {:4.1f} %\n", part.name, part.launches,
                  part.us / part.launches, 100 * part.us / sum);
+    double path = 0;
+    for (const auto& part : timing.path)
+      path += part.us;
+    if (path > 0) fmt::print("  in the graph: {:.0f} us\n", path);
+    for (const auto& part : timing.path)
+      fmt::print("    {:32} {:3} x {:7.2f} us = {:4.1f} %\n", part.name, part.launches,
+                 part.us / part.launches, 100 * part.us / path);
     CHECK(timing.from_graph);
   }
+}
+
+}  // namespace
+
+TEST_CASE("a decode step of most layers of V4-Flash on one GPU", "[gpu][.speed]") {
+  time_most_layers(false);
+}
+
+TEST_CASE("the critical path of a decode step of most layers of V4-Flash", "[gpu][.speed]") {
+  time_most_layers(true);
 }

@@ -6,6 +6,7 @@
 #include "kernel_templates/family.hpp"
 #include "runtime/jit/arch.hpp"
 #include "runtime/jit/compile_pool.hpp"
+#include "src/executor/step_trace.hpp"
 #include "tests/support/gpu.hpp"
 #include "tests/support/temp_dir.hpp"
 
@@ -16,14 +17,25 @@ int cores() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-std::shared_ptr<jit::KernelStore> shared_store() {
+std::shared_ptr<jit::KernelStore> open_store(jit::SourceTree templates) {
   static const TempDir folder;
-  static const auto store = std::make_shared<jit::KernelStore>(
-      kernels::embedded_templates(),
+  return std::make_shared<jit::KernelStore>(
+      std::move(templates),
       std::shared_ptr<jit::Compiler>(new jit::CompilePool(jit::CompilePool::with_nvrtc(
           value_or_throw(jit::find_nvrtc(library_directories())), cores()))),
       jit::KernelStore::Options{.directories = {folder.path()}, .frozen = false});
-  return store;
+}
+
+KernelSource source_of(const cu::Context& context, std::shared_ptr<jit::KernelStore> store) {
+  const cu::DeviceInfo& card = context.device();
+  return {.kernels = std::move(store),
+          .records = nullptr,
+          .device = {.name = card.name,
+                     .arch = value_or_throw(jit::arch_of(card.compute_major, card.compute_minor)),
+                     .sm_count = card.sm_count,
+                     .driver_branch = "test"},
+          .policy = {},
+          .overrides = {}};
 }
 
 }  // namespace
@@ -35,15 +47,13 @@ std::optional<cu::Context> gpu_context_or_skip() {
 }
 
 KernelSource kernel_source(const cu::Context& context) {
-  const cu::DeviceInfo& card = context.device();
-  return {.kernels = shared_store(),
-          .records = nullptr,
-          .device = {.name = card.name,
-                     .arch = value_or_throw(jit::arch_of(card.compute_major, card.compute_minor)),
-                     .sm_count = card.sm_count,
-                     .driver_branch = "test"},
-          .policy = {},
-          .overrides = {}};
+  static const auto store = open_store(kernels::embedded_templates());
+  return source_of(context, store);
+}
+
+KernelSource traced_kernel_source(const cu::Context& context) {
+  static const auto store = open_store(executor::traced_templates(kernels::embedded_templates()));
+  return source_of(context, store);
 }
 
 executor::DeviceWeights load_weights(const cu::Context& context, const Checkpoint& checkpoint) {

@@ -34,5 +34,10 @@ TEST_CASE("grouped linears agree with the reference, run thread by thread", "[cp
                                {.COLS = 384, .TOKENS = 8, .STAGES = 3});
     test::check_grouped_linear(target, {.groups = 2, .group_rows = 128, .cols = 384, .tokens = 19},
                                {.COLS = 384, .TOKENS = 32, .STAGES = 2, .SPLIT_K = 2});
+    test::check_grouped_linear(
+        target, {.groups = 2, .group_rows = 256, .cols = 384, .tokens = 13},
+        {.COLS = 384, .TOKENS = 16, .STAGES = 3, .SPLIT_K = 2, .K_GROUPS = 2, .BULK_COPY = true});
+    test::check_grouped_linear(target, {.groups = 3, .group_rows = 128, .cols = 256, .tokens = 5},
+                               {.COLS = 256, .TOKENS = 8, .STAGES = 12, .K_GROUPS = 2});
   }
 }

@@ -252,6 +252,9 @@ void fill_kernel_functions(DriverApi& api) {
     if (*function == nullptr) throw std::runtime_error(dlerror());
     return CUDA_SUCCESS;
   };
+  api.cuModuleGetGlobal_v2 = [](CUdeviceptr*, std::size_t*, CUmodule, const char*) {
+    return CUDA_ERROR_NOT_FOUND;
+  };
   api.cuFuncSetAttribute = [](CUfunction, CUfunction_attribute, int) { return CUDA_SUCCESS; };
   api.cuFuncGetAttribute = [](int* value, CUfunction_attribute, CUfunction) {
     *value = 0;
