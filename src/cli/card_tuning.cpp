@@ -72,11 +72,13 @@ CardTuned tune_card(const CardTuning& tuning, jit::KernelStore& kernels, TuningS
 
 void tune_first_run(const CardTuning& tuning, jit::KernelStore& kernels, TuningStore& records) {
   if (tuning.cache.frozen || tuning.budget_s <= 0) return;
-  const std::vector<TuningRequest> requests = requests_of(tuning);
+  // Whether anything was ever tuned shows in the first bucket, whose kernels come first.
+  CardTuning first = tuning;
+  first.buckets.resize(std::min<std::size_t>(first.buckets.size(), 1));
   const TuningScope scope{.device = tuning.card.device,
                           .tp_size = tuning.tp_size,
                           .policy = policy_text(SearchPolicy{}, MeasurePolicy{})};
-  const LookUp known = value_or_throw(look_up(requests, scope, kernels, records, {}));
+  const LookUp known = value_or_throw(look_up(requests_of(first), scope, kernels, records, {}));
   if (known.with_choice == 0) return;
   if (known.tuned > 0) {
     if (const std::string line = known.missing_line(); !line.empty()) log::info("{}", line);
@@ -86,7 +88,7 @@ void tune_first_run(const CardTuning& tuning, jit::KernelStore& kernels, TuningS
       "the first run with this model on {}: choosing kernels for it, at most {:.0f} s "
       "(tuning.budget)",
       tuning.card.device.name, tuning.budget_s);
-  const CardTuned tuned = run_tuning(tuning, requests, kernels, records);
+  const CardTuned tuned = run_tuning(tuning, requests_of(tuning), kernels, records);
   const TuneReport& report = tuned.report;
   const int left = report.count(TuneState::left) + report.count(TuneState::cut_short);
   log::info(

@@ -39,9 +39,9 @@ struct CardTuned {
 /// unsupported where a kernel has no variant on the card.
 CardTuned tune_card(const CardTuning& tuning, jit::KernelStore& kernels, TuningStore& records);
 
-/// What a run needs before it loads weights: nothing where any of the plan's kernels has a record,
-/// or none has a choice, or the budget is 0; else a tuning within the budget. Says what it does and
-/// what is left, to standard error.
+/// What a run needs before it loads weights: nothing where any kernel of the first bucket has a
+/// record, or none has a choice, or the budget is 0; else a tuning within the budget. Says what it
+/// does and what is left, to standard error.
 void tune_first_run(const CardTuning& tuning, jit::KernelStore& kernels, TuningStore& records);
 
 /// The ordinal of the first card that is of this kind. Error: not_found.

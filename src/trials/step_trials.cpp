@@ -50,6 +50,33 @@ executor::WeightOptions weight_options(int tp_size) {
   return {.tp_rank = 0, .tp_size = tp_size, .expert_sets = kExpertSets};
 }
 
+/// Looks for a problem among those of a step, without a look at the candidates.
+class Finder {
+ public:
+  using Slot = StepKernels::Slot;
+  Finder(const cu::DeviceLimits& limits, const std::vector<std::string>& families,
+         const std::vector<ProblemField>& problem)
+      : limits_(limits), families_(families), problem_(problem) {}
+
+  template <class First, class... Others>
+  Slot want(const typename First::Problem& problem) {
+    const auto serves = [&](std::string_view stem) {
+      return std::find(families_.begin(), families_.end(), stem) != families_.end();
+    };
+    found_ = found_ || ((serves(First::kStem) || ... || serves(Others::kStem)) &&
+                        problem_fields(problem) == problem_);
+    return 0;
+  }
+  const cu::DeviceLimits& limits() const { return limits_; }
+  bool found() const { return found_; }
+
+ private:
+  const cu::DeviceLimits& limits_;
+  const std::vector<std::string>& families_;
+  const std::vector<ProblemField>& problem_;
+  bool found_ = false;
+};
+
 TrialScope with_fitting_layers(TrialScope scope, std::uint64_t free_bytes) {
   const int least = least_layers(scope.config);
   int layers = std::max(std::min(scope.config.num_layers, kMostLayers), least);
@@ -135,8 +162,8 @@ struct StepTrials::Rig {
 };
 
 struct StepTrials::Entered {
-  Slot slot;
-  Rig* rig;
+  Slot slot = 0;
+  Rig* rig = nullptr;
   KernelScratch scratch_bytes;
   cu::DeviceBuffer any, any_more, ones, ones_more, counters;
   std::optional<executor::StepProgram> program;
@@ -212,6 +239,9 @@ Result<std::vector<std::string>> StepTrials::enter(const std::vector<std::string
                                                    const std::vector<ProblemField>& problem) {
   leave();
   for (const StepBucket& bucket : scope_.buckets) {
+    Finder finder(library_.limits(), families, problem);
+    StepKernels::want(finder, scope_.config, step_problems(scope_.config, scope_.tp_size, bucket));
+    if (!finder.found()) continue;
     const StepKernels& kernels = kernels_of(bucket);
     const auto slot = std::find_if(kernels.all.begin(), kernels.all.end(), [&](Slot one) {
       const TuningRequest& request = library_.request(one);
@@ -252,7 +282,8 @@ Result<std::vector<std::string>> StepTrials::enter(const std::vector<std::string
 /// Brings the state back, so that the next problem's launch is reached from here.
 void StepTrials::leave() {
   loaded_.clear();
-  if (entered_ && entered_->saved.size() == entered_->rig->cases.size()) {
+  if (entered_ && entered_->rig != nullptr &&
+      entered_->saved.size() == entered_->rig->cases.size()) {
     for (std::size_t c = 0; c < entered_->saved.size(); ++c)
       restore(c);
     stream_.synchronize();

@@ -163,6 +163,7 @@ Result<std::vector<TuningRequest>> tuning_plan(const ModelConfig& config, int tp
   try {
     Requests requests(device);
     std::vector<double> share;  // by slot, of the step in which it has most
+    double weight = 1;          // of a bucket: 1, 1/2, 1/3 …
     for (const StepBucket& bucket : buckets) {
       const StepKernels kernels =
           StepKernels::want(requests, config, step_problems(config, tp_size, bucket));
@@ -172,7 +173,8 @@ Result<std::vector<TuningRequest>> tuning_plan(const ModelConfig& config, int tp
         step_us += costs.us(slot);
       share.resize(requests.requests().size());
       for (const StepKernels::Slot slot : kernels.all)
-        share[slot] = std::max(share[slot], costs.us(slot) / step_us);
+        share[slot] = std::max(share[slot], weight * costs.us(slot) / step_us);
+      weight = 1 / (1 / weight + 1);
     }
     std::vector<std::size_t> order(share.size());
     for (std::size_t i = 0; i < order.size(); ++i)

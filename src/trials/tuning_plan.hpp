@@ -20,7 +20,8 @@ std::vector<StepBucket> deployed_buckets(const std::vector<int>& batches,
                                          const std::vector<std::int64_t>& contexts);
 
 /// What there is to tune in the steps of these buckets: every problem once, that of the largest
-/// share of its step first, those without a choice last.
+/// share of its step first, a share of the n-th bucket counting the n-th part; those
+/// without a choice last.
 /// Errors: unsupported where a kernel has no variant on this card.
 [[nodiscard]] Result<std::vector<TuningRequest>> tuning_plan(const ModelConfig& config, int tp_size,
                                                              const std::vector<StepBucket>& buckets,

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "tests/gpu/device_model.hpp"
+#include "tests/support/skip.hpp"
 #include "tests/support/temp_dir.hpp"
 
 using namespace ingot;
@@ -13,7 +14,7 @@ using namespace ingot;
 namespace {
 
 // Prints where the time of a step goes.
-void time_most_layers(bool traced) {
+void time_most_layers(KernelSource (*source_of)(const cu::Context&)) {
   auto context = test::gpu_context_or_skip();
   if (!context) return;
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
@@ -24,7 +25,7 @@ void time_most_layers(bool traced) {
   config.draft = DraftKind::none;
   config.compress_ratios.resize(36);
   auto weights = value_or_throw(executor::DeviceWeights::synthetic(*context, config, {}));
-  auto source = traced ? test::traced_kernel_source(*context) : test::kernel_source(*context);
+  auto source = source_of(*context);
   DeviceEngine engine(
       std::move(*context), config, std::move(weights), std::move(source),
       {.max_context = 8192, .max_sequences = 64, .context_tokens = 64 * 8192, .jobs = 16});
@@ -63,9 +64,17 @@ void time_most_layers(bool traced) {
 }  // namespace
 
 TEST_CASE("a decode step of most layers of V4-Flash on one GPU", "[gpu][.speed]") {
-  time_most_layers(false);
+  time_most_layers(test::kernel_source);
 }
 
 TEST_CASE("the critical path of a decode step of most layers of V4-Flash", "[gpu][.speed]") {
-  time_most_layers(true);
+  time_most_layers(test::traced_kernel_source);
+}
+
+TEST_CASE("a decode step of most layers of V4-Flash with tuned kernels", "[gpu][.speed]") {
+  if (std::getenv("INGOT_TEST_CACHE") == nullptr) {
+    test::skip("INGOT_TEST_CACHE names no cache folder with tuning records");
+    return;
+  }
+  time_most_layers(test::tuned_kernel_source);
 }

@@ -95,11 +95,12 @@ int ingot_test_hidden_command(int, char** argv) {
 }
 
 TEST_CASE("a wrong constant in the template of any family of a step is caught", "[cpu][trials]") {
+  const std::vector<TuningRequest> requests = plan();
   const auto store = test::shared_emulated_store();
   EmulatedTrials trials(store);
   Verifier verifier(trials.runner);
   std::set<std::string> seen;
-  for (const TuningRequest& request : plan()) {
+  for (const TuningRequest& request : requests) {
     // The first variant of each family: each of them must agree, and none when it is damaged.
     for (const std::string& family : request.families()) {
       if (!seen.insert(family).second) continue;

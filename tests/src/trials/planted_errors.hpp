@@ -41,8 +41,8 @@ inline const std::vector<PlantedError>& planted_errors() {
        "0x00400000u : (unit + 1) << 23"},
       {"indexer_scores_sm90", "common/index_keys.cuh", "0x00400000u : unit << 23",
        "0x00400000u : (unit + 1) << 23"},
-      {"sparse_mla_decode", "common/sparse_mla.cuh", "(exponent + 127) << 23",
-       "(exponent + 128) << 23"},
+      {"sparse_mla_decode", "sparse_mla_decode.cuh", "__uint_as_float(low_scale[t] << 23)",
+       "__uint_as_float((low_scale[t] + 1) << 23)"},
       {"sparse_mla_decode_sm90", "common/sparse_mla.cuh", "(exponent + 127) << 23",
        "(exponent + 128) << 23"},
       // Elsewhere a factor, a place or a mask.
