@@ -35,7 +35,9 @@ CardTuned run_tuning(const CardTuning& tuning, std::span<const TuningRequest> re
                                                             .tp_size = tuning.tp_size,
                                                             .device = tuning.device,
                                                             .jobs = tuning.jobs,
-                                                            .buckets = tuning.buckets})});
+                                                            .buckets = tuning.buckets}),
+                    // A bucket's default kernels may have to be compiled first.
+                    .enter_timeout = std::chrono::minutes(10)});
   SingleRank alone;
   const double start_s = steady_s();
   // A request to stop is a budget that is spent.

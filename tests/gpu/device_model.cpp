@@ -63,7 +63,9 @@ KernelSource traced_kernel_source(const cu::Context& context) {
 KernelSource tuned_kernel_source(const cu::Context& context) {
   const char* folder = std::getenv("INGOT_TEST_CACHE");
   const KernelCacheOptions cache{.cache_dirs = {folder != nullptr ? folder : ""},
-                                 .library_dirs = library_directories()};
+                                 .library_dirs = library_directories(),
+                                 .template_dir = {},
+                                 .frozen = false};
   return {.kernels = value_or_throw(open_kernel_store(cache, cores())),
           .records = open_tuning_store(cache),
           .device = value_or_throw(card_of(context.driver(), context.device())).device,

@@ -123,7 +123,7 @@ TEST_CASE("a wrong constant in the template of any family of a step is caught", 
           kernels::embedded_templates(),
           std::shared_ptr<jit::Compiler>(std::make_shared<test::EmulatorCompiler>(
               test::source_root(), folder.path(), folder / "templates")),
-          {.directories = {}, .frozen = false});
+          {.directories = {folder / "kernels"}, .frozen = false});
       const auto wrong = value_or_throw(verifier.check(compiled(damaged, variant)));
       CHECK(wrong.has_value());
       INFO(wrong.value_or(""));
@@ -145,6 +145,7 @@ TEST_CASE("a bucket is tuned in a child process, and found tuned afterwards", "[
   REQUIRE(requests.size() > 10);
   ChildBench bench({.worker_command = {"/proc/self/exe", "emulated-trials",
                                        test::shared_kernel_folder().string()},
+                    .enter_timeout = std::chrono::minutes(10),
                     .trial_timeout = std::chrono::minutes(2)});
   const test::TempDir folder;
   TuningStore records({folder.path()});
