@@ -20,6 +20,7 @@
 #include "common/bf16.cuh"
 #include "common/fp8.cuh"
 #include "common/fp8_bf16.cuh"
+#include "common/fp8_linear.cuh"
 #include "common/launch.cuh"
 #include "common/linear_work.cuh"
 #include "common/mma.cuh"
@@ -57,15 +58,14 @@ static_assert(FULL + STAGES * 8 == grouped_linear_smem_bytes(TOKENS, STAGES, K_G
 
 __forceinline__ void copy_weights(const GroupedLinearArgs& args, const Work& work, u32 shared,
                                   const Cursor& at) {
+  if (BULK_COPY && threadIdx.x != 0) return;
   const fp8_e4m3* from =
       args.weight + (static_cast<i64>(at.strip) * K_TILES + work.k_begin + at.k) * FP8_TILE_BYTES;
   const u32 to = shared + at.stage * FP8_TILE_BYTES;
   if constexpr (BULK_COPY) {
-    if (threadIdx.x == 0) {
-      const u32 full = shared + FULL + at.stage * 8;
-      barrier::arrive_expect(full, FP8_TILE_BYTES);
-      barrier::copy_bulk(to, from, FP8_TILE_BYTES, full, barrier::evict_first_policy());
-    }
+    const u32 full = shared + FULL + at.stage * 8;
+    barrier::arrive_expect(full, FP8_TILE_BYTES);
+    barrier::copy_bulk(to, from, FP8_TILE_BYTES, full, barrier::evict_first_policy());
   } else {
     const u32 offset = threadIdx.x * 16;
 #pragma unroll
@@ -75,6 +75,7 @@ __forceinline__ void copy_weights(const GroupedLinearArgs& args, const Work& wor
 }
 __forceinline__ void copy_input(const GroupedLinearArgs& args, const Work& work, u32 shared,
                                 const Cursor& at) {
+  if (static_cast<int>(threadIdx.x) >= work.rows * 16) return;
   const int group = at.strip * FP8_TILE / args.group_rows;
   const bf16* from = args.x + static_cast<i64>(work.token) * args.x_stride + group * COLS +
                      (work.k_begin + at.k) * FP8_TILE;
@@ -85,6 +86,11 @@ __forceinline__ void copy_input(const GroupedLinearArgs& args, const Work& work,
         to + chunk / 8 * HALF_BYTES + token * GROUPED_LINE + ((chunk % 8 ^ (token % 8)) * 16),
         from + static_cast<i64>(token) * args.x_stride + chunk * 8);
   }
+}
+
+// Whether a thread of this warp brings weights or input, where weights come in bulk.
+__forceinline__ bool warp_copies(const Work& work) {
+  return static_cast<int>(threadIdx.x / 32 * 32) < max(work.rows * 16, 32);
 }
 
 // sums += one tile: this warp's 16 weight lines x TOKENS, its group's columns.
@@ -187,36 +193,42 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   }
 
   // STAGES - 1 tiles are in flight, one group of copies each; an empty group past the end keeps
-  // the count. The first weights do not wait for the predecessor: they depend on nothing.
+  // the count. The first weights do not wait for the predecessor: they depend on nothing. A warp
+  // that has no part in the copies does not follow them: what a warp does beside its products is
+  // what this kernel's time at few tokens is made of.
+  const bool copies = !BULK_COPY || warp_copies(work);
   Cursor ahead(work), at(work);
   u32 parity = 0;  // of the ring's round at `at`
+  if (copies) {
 #pragma unroll 1
-  for (int i = 0; i < STAGES - 1; ++i) {
-    if (ahead.past_end(work)) break;
-    copy_weights(args, work, shared, ahead);
-    ahead.advance(work);
+    for (int i = 0; i < STAGES - 1; ++i) {
+      if (ahead.past_end(work)) break;
+      copy_weights(args, work, shared, ahead);
+      ahead.advance(work);
+    }
   }
+  linear::TileScaleBytes<Work::MOST_TILES> upcoming;
+  const auto ask_for_scales = [&](int strip) {
+    const i64 of = min(strip, work.strips - 1);
+    upcoming.load(args.scale + of * K_TILES + work.k_begin, work.tiles, lane);
+  };
+  ask_for_scales(work.first_strip);
   release_successor();
   wait_for_predecessor();
   Cursor input(work);
-#pragma unroll
+#pragma unroll 1
   for (int i = 0; i < STAGES - 1; ++i) {
-    if (!input.past_end(work)) {
+    if (copies && !input.past_end(work)) {
       copy_input(args, work, shared, input);
       input.advance(work);
     }
     ptx::commit_copies();  // the first of these groups holds all the weights above
   }
 
-  const ue8m0* const scales = args.scale + work.k_begin;
-  const auto scale_at = [&](const Cursor& cursor) {
-    return cursor.past_end(work)
-               ? 0u
-               : ptx::load_byte(scales + static_cast<i64>(cursor.strip) * K_TILES + cursor.k);
-  };
-  Cursor coming(work);  // one tile ahead of `at`: its scale is asked for a tile early
-  u32 scale = scale_at(coming);
   for (int index = work.first_strip; index < work.strips; index += work.step) {
+    linear::TileScales<Work::MOST_TILES> scales;
+    scales.take(upcoming);
+    ask_for_scales(index + work.step);
     float sums[TOKEN_BLOCKS][4];
 #pragma unroll
     for (int j = 0; j < TOKEN_BLOCKS; ++j)
@@ -228,16 +240,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       ptx::wait_copies<STAGES - 2>();
       if (BULK_COPY) barrier::wait(shared + FULL + at.stage * 8, parity);
       __syncthreads();  // this tile has landed for all; the tile before it is free
-      if (!ahead.past_end(work)) {
+      if (copies && !ahead.past_end(work)) {
         copy_weights(args, work, shared, ahead);
         copy_input(args, work, shared, ahead);
         ahead.advance(work);
       }
       ptx::commit_copies();
-      coming.advance(work);
-      const u32 next_scale = scale_at(coming);
-      multiply_tile(sums, shared, at.stage, fp8::ue8m0_value(scale), group, warp, lane);
-      scale = next_scale;
+      multiply_tile(sums, shared, at.stage, scales.at(at.k), group, warp, lane);
       at.advance(work);
       if (at.stage == 0) parity ^= 1;
     }

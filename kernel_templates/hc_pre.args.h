@@ -1,4 +1,5 @@
 #pragma once
+#include "act_quant.args.h"
 #include "common/types.cuh"
 
 namespace ingot::kernels {
@@ -23,6 +24,8 @@ struct HcPreArgs {
   bf16* out;             // [tokens, HIDDEN] the sublayer's input, normalised
   fp8_e4m3* codes;       // QUANTIZE: `out` as act_quant's tiles [HIDDEN / 128][code_rows][128]
   float* code_scale;     // QUANTIZE: [HIDDEN / 128, code_rows]
+  fp8_e4m3* row_codes;   // QUANTIZE: the same codes as act_quant's rows [tokens, HIDDEN], or null
+  float* row_scale;      // QUANTIZE: [tokens, act_quant_scale_stride(HIDDEN)], if row_codes
   void* workspace;       // hc_pre_workspace_bytes(...) of 0xff before the first launch, left so
   int tokens;            // at least 1
   int code_rows;         // QUANTIZE: a multiple of 4, at least tokens
@@ -40,18 +43,21 @@ constexpr i64 hc_pre_workspace_bytes(int tokens, int split_k, bool head) {
   return 16LL * hc_pre_quads(head) * split_k * ((tokens + HC_TOKENS - 1) / HC_TOKENS * HC_TOKENS);
 }
 
+// Offsets in dynamic shared memory. A block mixes all of its tiles before it finishes tokens, so
+// both use the same place: the less a block takes, the sooner it starts beside those of the launch
+// before.
 struct HcPreSizes {
-  int partial, gathered, mixes, squares;  // offsets in dynamic shared memory
+  int partial;                   // mixing: [warps][16 tokens][values]
+  int gathered, mixes, squares;  // finishing: [2][warps][values], [32 tokens][values + 1], [warps]
   int bytes;
 };
 constexpr HcPreSizes hc_pre_sizes(int warps, bool head) {
   const int values = 4 * hc_pre_quads(head);
   HcPreSizes s{};
-  s.partial = 0;                                                   // [warps][16 tokens][values]
-  s.gathered = s.partial + 4 * warps * HC_TOKENS * values;         // [2][warps][values]
-  s.mixes = s.gathered + 4 * 2 * warps * values;                   // [32 tokens][values + 1]
-  s.squares = s.mixes + 4 * (head ? 0 : HC_ROUND * (values + 1));  // [warps]
-  s.bytes = (s.squares + 4 * warps + 15) / 16 * 16;
+  s.mixes = s.gathered + 4 * 2 * warps * values;
+  s.squares = s.mixes + 4 * (head ? 0 : HC_ROUND * (values + 1));
+  const int mixing = 4 * warps * HC_TOKENS * values, finishing = s.squares + 4 * warps;
+  s.bytes = ((mixing > finishing ? mixing : finishing) + 15) / 16 * 16;
   return s;
 }
 

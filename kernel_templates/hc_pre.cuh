@@ -425,6 +425,12 @@ __forceinline__ void finish_token(const HcPreArgs& args, u8* shared, int token, 
         *reinterpret_cast<uint2*>(args.codes + (line - token % 8) * 128 +
                                   fp8_tile_offset(token % 8, part * 8)) = group.codes;
         if (part == 0) args.code_scale[line] = group.scale;
+        if (args.row_codes != nullptr) {
+          *reinterpret_cast<uint2*>(args.row_codes + row + vector * 8) = group.codes;
+          if (part == 0)
+            args.row_scale[static_cast<i64>(token) * act_quant_scale_stride(HIDDEN) + k] =
+                group.scale;
+        }
       }
     }
   }

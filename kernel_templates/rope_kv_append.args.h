@@ -18,9 +18,13 @@ struct RopeKvAppendArgs {
   const int* slots;          // [tokens] entry in the pool: page * PAGE_ENTRIES + place;
                              // negative: the token is skipped
   u8* pool;                  // pages of PAGE_BYTES, 16-byte aligned
+  // LATENT_DIMS: the query latent and its norm, 16-byte aligned.
+  const bf16* latent;         // [tokens, LATENT_DIMS]
+  const bf16* latent_weight;  // [LATENT_DIMS]
+  bf16* latent_out;           // [tokens, LATENT_DIMS]; may be `latent`
   int tokens;
   int kv_stride;  // elements between tokens, a multiple of 8
-  float epsilon;  // of the norm
+  float epsilon;  // of the norms
 };
 
 }  // namespace ingot::kernels

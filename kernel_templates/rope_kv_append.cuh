@@ -1,7 +1,9 @@
 // The tail of the KV path: (RMSNorm,) rope on the last 64 dimensions, KV quantisation of the other
-// 448 in groups of 64, and the packed entry into a paged pool. One warp per token, one pass.
+// 448 in groups of 64, and the packed entry into a paged pool. One warp per token, one pass. With
+// LATENT_DIMS as many warps again normalise the query latent, which comes from the same linear.
 // Launch contract (host twin: launch_shape in rope_kv_append.space.hpp)
-//   grid (ceil(tokens / WARPS))   block (32 * WARPS)   arch sm_80 and later
+//   grid (ceil(tokens / WARPS), LATENT_DIMS > 0 ? 2 : 1)   block (32 * WARPS)
+//   arch sm_80 and later
 //   smem none   programmatic dependent launch: yes
 //
 // Bit-exact with the reference for the same bf16 input of the rope (with NORMALIZE the sum of
@@ -27,6 +29,8 @@ static_assert(ENTRY_STRIDE >= KV_DATA_BYTES + (SCALES_BESIDE ? KV_SCALE_BYTES : 
 static_assert(PAGE_BYTES >= PAGE_ENTRIES * (ENTRY_STRIDE + (SCALES_BESIDE ? 0 : KV_SCALE_BYTES)),
               "a page holds its entries and their scales");
 
+static_assert(LATENT_DIMS % 8 == 0, "a lane takes whole vectors of the latent");
+
 constexpr int LANE_DIMS = KV_DIMS / 32;                 // 16
 constexpr int QUANT_LANES = KV_QUANT_DIMS / LANE_DIMS;  // 28; four lanes make a group
 constexpr int LANE_PAIRS = LANE_DIMS / 2;
@@ -40,9 +44,60 @@ __forceinline__ void store_16(u8* to, uint4 words) {
   }
 }
 
+// RMSNorm of one token's query latent, by a warp.
+__forceinline__ void normalize_latent(const RopeKvAppendArgs& args, int token, int lane) {
+  constexpr int VECTORS = LATENT_DIMS / 8, STEPS = (VECTORS + 31) / 32;
+  uint4 weight[STEPS], x[STEPS];
+  const auto exists = [&](int step) { return step * 32 + lane < VECTORS; };
+  const auto load = [&](const bf16* from, int step) {
+    return exists(step) ? *reinterpret_cast<const uint4*>(from + (step * 32 + lane) * 8)
+                        : make_uint4(0, 0, 0, 0);
+  };
+#pragma unroll
+  for (int i = 0; i < STEPS; ++i)
+    weight[i] = load(args.latent_weight, i);
+  release_successor();
+  wait_for_predecessor();
+  if (token >= args.tokens) return;
+  const i64 row = static_cast<i64>(token) * LATENT_DIMS;
+  float squares = 0.0f;
+#pragma unroll
+  for (int i = 0; i < STEPS; ++i)
+    x[i] = load(args.latent + row, i);
+#pragma unroll
+  for (int i = 0; i < STEPS; ++i) {
+    const u32 words[4] = {x[i].x, x[i].y, x[i].z, x[i].w};
+#pragma unroll
+    for (const u32 pair : words) {
+      const float low = low_to_float(pair), high = high_to_float(pair);
+      squares = fmaf(low, low, fmaf(high, high, squares));
+    }
+  }
+#pragma unroll
+  for (int lanes = 16; lanes > 0; lanes /= 2)
+    squares += __shfl_xor_sync(0xffffffffu, squares, lanes);
+  const float inverse = rsqrtf(squares * (1.0f / LATENT_DIMS) + args.epsilon);
+  const auto normalized = [&](u32 w, u32 pair) {
+    return pack_bf16(low_to_float(w) * (low_to_float(pair) * inverse),
+                     high_to_float(w) * (high_to_float(pair) * inverse));
+  };
+#pragma unroll
+  for (int i = 0; i < STEPS; ++i)
+    if (exists(i))
+      *reinterpret_cast<uint4*>(args.latent_out + row + (i * 32 + lane) * 8) =
+          make_uint4(normalized(weight[i].x, x[i].x), normalized(weight[i].y, x[i].y),
+                     normalized(weight[i].z, x[i].z), normalized(weight[i].w, x[i].w));
+}
+
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     rope_kv_append(const __grid_constant__ RopeKvAppendArgs args) {
   const int lane = threadIdx.x % 32, token = blockIdx.x * WARPS + threadIdx.x / 32;
+  if constexpr (LATENT_DIMS > 0) {
+    if (blockIdx.y == 1) {
+      normalize_latent(args, token, lane);
+      return;
+    }
+  }
   uint4 weight[2] = {};
   if (NORMALIZE) {
     const uint4* from = reinterpret_cast<const uint4*>(args.norm_weight + lane * LANE_DIMS);

@@ -27,6 +27,7 @@ struct RopeKvAppendParams {
 struct RopeKvAppendProblem {
   int tokens = 1;
   bool normalize = false;  ///< the input is before kv_norm
+  int latent = 0;          ///< width of the query latent that is normalised beside; 0: none
   // Layout of the pool.
   int page_entries = KV_PAGE_ENTRIES;
   int page_bytes = KV_PAGE_BYTES;
@@ -35,9 +36,10 @@ struct RopeKvAppendProblem {
 
   template <class Self, class Visit>
   static void for_each_field(Self& self, Visit&& visit) {
-    auto& [tokens, normalize, page_entries, page_bytes, entry_stride, scales_beside] = self;
+    auto& [tokens, normalize, latent, page_entries, page_bytes, entry_stride, scales_beside] = self;
     visit("tokens", tokens);
     visit("normalize", normalize);
+    visit("latent", latent);
     visit("page_entries", page_entries);
     visit("page_bytes", page_bytes);
     visit("entry_stride", entry_stride);
@@ -57,6 +59,7 @@ struct RopeKvAppend {
   static Space<Params> space(const Problem& problem, const cu::DeviceLimits&) {
     Params base;
     base.NORMALIZE = problem.normalize;
+    base.LATENT_DIMS = problem.latent;
     base.PAGE_ENTRIES = problem.page_entries;
     base.PAGE_BYTES = problem.page_bytes;
     base.ENTRY_STRIDE = problem.entry_stride;
@@ -65,7 +68,8 @@ struct RopeKvAppend {
   }
 
   static cu::LaunchShape launch_shape(const Problem& problem, const Params& c) {
-    return {.grid = {static_cast<unsigned>((problem.tokens + c.WARPS - 1) / c.WARPS)},
+    return {.grid = {static_cast<unsigned>((problem.tokens + c.WARPS - 1) / c.WARPS),
+                     c.LATENT_DIMS > 0 ? 2U : 1U},
             .block = {static_cast<unsigned>(32 * c.WARPS)},
             .programmatic = true};
   }
@@ -74,11 +78,13 @@ struct RopeKvAppend {
   static std::vector<Problem> sample_problems() {
     std::vector<Problem> problems;
     for (const bool normalize : {false, true}) {
-      problems.push_back({1, normalize, 64, 37440, 576, false});
-      problems.push_back({1, normalize, 2, 1728, 576, false});
+      problems.push_back({1, normalize, 0, 64, 37440, 576, false});
+      problems.push_back({1, normalize, 0, 2, 1728, 576, false});
       problems.push_back({.tokens = 1, .normalize = normalize});
-      problems.push_back({1, normalize, 64, 64 * 584, 584, true});
+      problems.push_back({1, normalize, 0, 64, 64 * 584, 584, true});
     }
+    problems.push_back({.tokens = 1, .normalize = true, .latent = 1024});
+    problems.push_back({.tokens = 1, .normalize = true, .latent = 96});
     return problems;
   }
 };

@@ -79,6 +79,23 @@ double root_mean_square(const Pair<Bits>& values) {
   return count == 0 ? 0 : std::sqrt(sum / static_cast<double>(count));
 }
 
+/// Euclidean distance of one of the candidate's runs from the reference, over the reference's norm;
+/// elements that are not finite or not written in both are passed over.
+template <class Bits>
+double relative_distance(const Pair<Bits>& wanted, const Pair<Bits>& had,
+                         Bits Element<Bits>::*run) {
+  double distance = 0, norm = 0;
+  for (std::size_t i = 0; i < wanted.count(); ++i) {
+    const Element<Bits> want = wanted.at(i), have = had.at(i);
+    if (!want.is_written() || !have.is_written()) continue;
+    const double number = number_of(want.nan), other = number_of(have.*run);
+    if (!std::isfinite(number) || !std::isfinite(other)) continue;
+    norm += number * number;
+    distance += (other - number) * (other - number);
+  }
+  return distance == 0 ? 0 : std::sqrt(distance / norm);
+}
+
 bool close(float have, float want, double tolerance, double rms) {
   if (std::isnan(want) || std::isnan(have)) return std::isnan(want) && std::isnan(have);
   if (std::isinf(want) || std::isinf(have)) return want == have;
@@ -116,6 +133,12 @@ std::optional<std::string> compare_elements(const KernelOutput& form, const Pair
       return fmt::format("{} is {:.6g}, the reference has {:.6g} (root mean square {:.3g})",
                          place(), value, number, rms);
     }
+  }
+  if (!by_value || form.norm_tolerance <= 0 || rms < 0) return std::nullopt;  // rms < 0: all equal
+  for (const auto run : {&Element<Bits>::nan, &Element<Bits>::huge}) {
+    const double distance = relative_distance(wanted, had, run);
+    if (distance <= form.norm_tolerance) continue;
+    return fmt::format("{} is off by {:.3g} of its norm", form.name, distance);
   }
   return std::nullopt;
 }

@@ -38,6 +38,12 @@ void Comm::all_reduce_sum(const void* from, void* to, std::size_t count, ncclDat
                "ncclAllReduce");
 }
 
+void Comm::all_gather(const void* from, void* to, std::size_t bytes,
+                      const cu::Stream& stream) const {
+  nccl_->check(nccl_->ncclAllGather(from, to, bytes, ncclUint8, comm_, stream.raw()),
+               "ncclAllGather");
+}
+
 void Comm::throw_if_failed() const {
   ncclResult_t background = ncclSuccess;
   nccl_->check(nccl_->ncclCommGetAsyncError(comm_, &background), "ncclCommGetAsyncError");

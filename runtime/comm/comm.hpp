@@ -28,6 +28,8 @@ class Comm {
   /// Adds `count` elements over all ranks, on the stream. `from` may be `to`.
   void all_reduce_sum(const void* from, void* to, std::size_t count, ncclDataType_t type,
                       const cu::Stream& stream) const;
+  /// Every rank's `bytes` side by side at `to`, on the stream. `from` may be the own place there.
+  void all_gather(const void* from, void* to, std::size_t bytes, const cu::Stream& stream) const;
   /// Throws EngineError(nccl) if a collective failed in the background.
   void throw_if_failed() const;
   /// Takes the communicator down in order; every rank does it. Throws EngineError(nccl).

@@ -1,19 +1,30 @@
 #include "src/batch/batch_job.hpp"
 
 #include <fmt/core.h>
-#include <xxhash.h>
 
+#include <algorithm>
 #include <utility>
 
-#include "src/batch/batch_answer.hpp"
 #include "src/text/chat_encoding.hpp"
 #include "src/text/chat_order.hpp"
+#include "src/text/control_tokens.hpp"
 #include "src/text/prompt_length.hpp"
 
 namespace ingot {
 
+void DoneLines::add(const AnswerLine& line) {
+  if (line.failed) {
+    failed_.insert(line.custom_id.value_or(""), line.line);
+  } else if (line.custom_id) {
+    ids_.insert(*line.custom_id);
+  }
+}
+
 BatchJob::BatchJob(Scheduler& scheduler, const Tokenizer& tokenizer, BatchOptions options)
-    : scheduler_(scheduler), tokenizer_(tokenizer), options_(std::move(options)) {}
+    : scheduler_(scheduler),
+      tokenizer_(tokenizer),
+      options_(std::move(options)),
+      begin_(tokenizer.added_token(control::kBos)) {}
 
 Result<BatchCounts> BatchJob::run(LineReader& input, const Hooks& hooks) {
   hooks_ = &hooks;
@@ -25,17 +36,23 @@ Result<BatchCounts> BatchJob::run(LineReader& input, const Hooks& hooks) {
       if (auto written = write_finished(true); !written) return Unexpected(written.error());
       return counts_;
     }
-    if (auto read = read_ahead(input); !read) return Unexpected(read.error());
+    if (!counts_.interrupted && hooks.should_finish()) {
+      counts_.interrupted = true;
+      scheduler_.cancel_waiting();
+    }
+    if (!counts_.interrupted) {
+      if (auto read = read_ahead(input); !read) return Unexpected(read.error());
+    }
     scheduler_.step();
     if (auto written = write_finished(false); !written) return Unexpected(written.error());
     hooks.on_progress(counts_);
-    if (input_ended_ && slots_.empty()) return counts_;
+    if ((input_ended_ || counts_.interrupted) && slots_.empty()) return counts_;
   }
 }
 
 Result<void> BatchJob::read_ahead(LineReader& input) {
-  while (!input_ended_ && slots_.size() < options_.window &&
-         static_cast<std::size_t>(scheduler_.waiting()) < options_.max_waiting) {
+  while (!input_ended_ && static_cast<std::size_t>(scheduler_.waiting()) < options_.max_waiting &&
+         (options_.order == OutputOrder::finish || slots_.size() < options_.window)) {
     // Waiting for input must not hold up answers that are on their way.
     const bool busy = scheduler_.running() + scheduler_.waiting() > 0;
     if (busy && !input.ready()) return {};
@@ -45,18 +62,37 @@ Result<void> BatchJob::read_ahead(LineReader& input) {
       input_ended_ = !input.interrupted();
       return {};
     }
+    if (!options_.shard.has((*line)->number)) continue;
     if (!(*line)->too_long && is_blank((*line)->text)) {
       ++counts_.blank;
       continue;
     }
     start(std::move(**line));
+    // Lines that fail take no place in the batch: what they leave is written before it grows.
+    if (slots_.size() >= options_.window) return {};
   }
   return {};
 }
 
+bool BatchJob::is_done(std::int64_t line, const std::optional<std::string>& custom_id,
+                       bool repeated) const {
+  if (options_.done == nullptr) return false;
+  if (options_.done->failed(custom_id, line)) return true;
+  return custom_id && !repeated && options_.done->answered(*custom_id);
+}
+
 void BatchJob::start(InputLine line) {
-  Slot& slot = slots_.emplace_back();
+  const std::int64_t number = line.number;
   auto request = understand(std::move(line));
+  const std::optional<std::string>& id =
+      request ? std::optional(request->custom_id) : request.error().custom_id;
+  const bool repeated = !request && request.error().code == kDuplicateId;
+  if (is_done(number, id, repeated)) {
+    ++counts_.done_before;
+    return;
+  }
+  Slot& slot = slots_.emplace_back();
+  slot.head.line = number;
   if (!request) {
     settle(slot, request.error());
     return;
@@ -69,73 +105,131 @@ BatchResult<BatchRequest> BatchJob::understand(InputLine line) {
     return parse_text_line(std::move(line), options_.defaults);
   }
   const std::int64_t number = line.number;
-  auto request = parse_batch_line(std::move(line), options_.defaults);
+  auto request =
+      options_.line_template != nullptr
+          ? parse_template_line(std::move(line), options_.defaults, *options_.line_template)
+          : parse_batch_line(std::move(line), options_.defaults);
   const std::optional<std::string> id =
       request ? std::optional(request->custom_id) : request.error().custom_id;
-  if (!id || id->empty()) return request;
-  const XXH128_hash_t hash = XXH3_128bits(id->data(), id->size());
-  if (!seen_.insert({hash.low64, hash.high64}).second) {
-    return tl::unexpected<BatchError>(
-        BatchError{number, id, "duplicate_custom_id", "an earlier line has the same custom_id"});
-  }
-  return request;
+  if (!id || id->empty() || seen_.insert(*id)) return request;
+  return tl::unexpected<BatchError>(
+      BatchError{number, id, std::string(kDuplicateId), "an earlier line has the same custom_id"});
 }
 
-std::optional<BatchError> BatchJob::submit(BatchRequest request, Slot& slot) {
-  const AnswerHead head{request.line, request.custom_id, request.model};
-  const auto refuse = [&](std::string message) {
-    return BatchError{head.line, head.custom_id, "invalid_request", std::move(message)};
-  };
+// Gives up the request's texts.
+Result<std::vector<TokenId>> BatchJob::prompt_of(BatchRequest& request) const {
+  if (request.endpoint == BatchEndpoint::completions) {
+    if (!request.prompt_tokens.empty()) return std::exchange(request.prompt_tokens, {});
+    const std::string text = std::exchange(request.prompt, {});
+    if (auto fits = check_text_fits(tokenizer_, text.size(), scheduler_.max_context()); !fits) {
+      return Unexpected(fits.error());
+    }
+    std::vector<TokenId> tokens;
+    if (begin_) tokens.push_back(*begin_);
+    tokenizer_.encode(text, AddedTokens::as_text, tokens);
+    return tokens;
+  }
   ChatEncodingOptions encoding;
   encoding.thinking = request.thinking;
   encoding.efforts = options_.defaults.efforts;
   encoding.keep_thinking = request.keep_thinking;
   if (auto answerable = check_answerable(request.messages); !answerable) {
-    return refuse(answerable.error().message);
+    return Unexpected(answerable.error());
   }
-  // An answer that is continued has its thinking behind it.
-  const bool continues = !request.messages.empty() && request.messages.back().continues;
   const auto prompt = render_chat(request.messages, encoding);
-  if (!prompt) return refuse(prompt.error().message);
+  if (!prompt) return Unexpected(prompt.error());
   request.messages.clear();
   if (auto fits = check_text_fits(tokenizer_, prompt->bytes(), scheduler_.max_context()); !fits) {
-    return refuse(fits.error().message);
+    return Unexpected(fits.error());
   }
+  return encode_prompt(tokenizer_, *prompt);
+}
 
-  ScheduledRequest scheduled;
-  scheduled.generation.name = fmt::format("line {}", request.line);
-  scheduled.generation.prompt = encode_prompt(tokenizer_, *prompt);
-  scheduled.generation.thinking = request.thinking != Thinking::none && !continues;
-  scheduled.generation.sampling = std::move(request.sampling);
-  scheduled.on_finish = [this, head, &slot](GenerationResult result) {
-    if (result.finish_reason == FinishReason::cancelled) {
-      slot.dropped = true;
-    } else if (result.error) {
-      settle(slot, {head.line, head.custom_id, "generation_failed", result.error->message});
-    } else {
-      slot.output =
-          options_.plain_text ? text_line(result.content) : answer_line(head, result, tokenizer_);
-      ++counts_.answered;
-    }
+std::optional<BatchError> BatchJob::submit(BatchRequest request, Slot& slot) {
+  slot.head = {request.line, request.custom_id, request.model, request.endpoint};
+  // An answer that is continued has its thinking behind it.
+  const bool continues = !request.messages.empty() && request.messages.back().continues;
+  const auto refuse = [&](const Error& error) {
+    return BatchError{slot.head.line, slot.head.custom_id, "invalid_request", error.message};
   };
-  const auto id = scheduler_.submit(std::move(scheduled));
-  if (!id) return refuse(id.error().message);
+  auto prompt = prompt_of(request);
+  if (!prompt) return refuse(prompt.error());
+
+  const auto choices = static_cast<std::size_t>(request.choices);
+  slot.choices.resize(choices);
+  for (std::size_t i = 0; i < choices; ++i) {
+    ScheduledRequest scheduled;
+    GenerationRequest& generation = scheduled.generation;
+    generation.name = fmt::format("line {}", request.line);
+    generation.plain = request.endpoint == BatchEndpoint::completions;
+    generation.thinking = request.thinking != Thinking::none && !continues;
+    const bool last = i + 1 == choices;
+    generation.prompt = last ? std::move(*prompt) : *prompt;
+    generation.sampling = last ? std::move(request.sampling) : request.sampling;
+    generation.sampling.seed += i;
+    scheduled.on_finish = [this, &slot, i](GenerationResult result) {
+      finish(slot, i, std::move(result));
+    };
+    const auto id = scheduler_.submit(std::move(scheduled));
+    // What is wrong with one is wrong with the first.
+    if (!id) return refuse(id.error());
+    ++slot.missing;
+  }
   return std::nullopt;
+}
+
+void BatchJob::finish(Slot& slot, std::size_t choice, GenerationResult result) {
+  slot.dropped |= result.finish_reason == FinishReason::cancelled;
+  slot.choices[choice] = std::move(result);
+  if (--slot.missing > 0 || slot.dropped) return;
+  const auto failed =
+      std::find_if(slot.choices.begin(), slot.choices.end(),
+                   [](const GenerationResult& each) { return each.error.has_value(); });
+  if (failed != slot.choices.end()) {
+    settle(slot,
+           {slot.head.line, slot.head.custom_id, "generation_failed", failed->error->message});
+    return;
+  }
+  if (options_.plain_text) {
+    std::string text;
+    for (const GenerationResult& each : slot.choices)
+      text += text_line(each.content);
+    slot.output = std::move(text);
+  } else {
+    slot.output = answer_line(slot.head, slot.choices, tokenizer_);
+  }
+  slot.choices.clear();
+  ++counts_.answered;
 }
 
 void BatchJob::settle(Slot& slot, const BatchError& error) {
   slot.output = options_.plain_text ? "\n" : error_line(error);
+  slot.choices.clear();
   ++counts_.failed;
   hooks_->on_error(error);
 }
 
 Result<void> BatchJob::write_finished(bool all) {
   std::string lines;
-  while (!slots_.empty() && (all || slots_.front().output)) {
-    if (slots_.front().output) lines += *slots_.front().output;
-    slots_.pop_front();
+  std::vector<std::pair<std::int64_t, std::size_t>> written;
+  for (auto slot = slots_.begin(); slot != slots_.end();) {
+    const bool over = slot->output || (slot->dropped && slot->missing == 0);
+    if (!over && !all) {
+      if (options_.order == OutputOrder::input) break;
+      ++slot;
+      continue;
+    }
+    if (slot->output) {
+      lines += *slot->output;
+      written.emplace_back(slot->head.line, slot->output->size());
+    }
+    slot = slots_.erase(slot);
   }
-  return lines.empty() ? Result<void>() : hooks_->write(lines);
+  if (lines.empty()) return {};
+  if (auto done = hooks_->write(lines); !done) return done;
+  for (const auto& [line, bytes] : written)
+    hooks_->on_written(line, bytes);
+  return {};
 }
 
 }  // namespace ingot

@@ -1,46 +1,81 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <list>
+#include <memory>
 #include <optional>
 #include <string>
-#include <unordered_set>
+#include <vector>
 
+#include "src/batch/batch_answer.hpp"
 #include "src/batch/batch_request.hpp"
+#include "src/batch/id_set.hpp"
+#include "src/batch/input_shard.hpp"
 #include "src/batch/line_reader.hpp"
+#include "src/batch/line_template.hpp"
 #include "src/schedule/scheduler.hpp"
 
 namespace ingot {
 
 enum class BatchFormat { jsonl, text };
 
+enum class OutputOrder {
+  input,   ///< results wait in memory for their turn
+  finish,  ///< each is written as it is there
+};
+
+/// Lines that an earlier run has dealt with.
+class DoneLines {
+ public:
+  void add(const AnswerLine& line);
+  bool answered(std::string_view custom_id) const { return ids_.contains(custom_id); }
+  bool failed(const std::optional<std::string>& custom_id, std::int64_t line) const {
+    return failed_.contains(custom_id.value_or(""), line);
+  }
+
+ private:
+  IdSet ids_;
+  IdSet failed_;  ///< by their line, too: of two with one custom_id only the second has failed
+};
+
 struct BatchOptions {
   BatchFormat format = BatchFormat::jsonl;
   bool plain_text = false;  ///< write answers alone
   BatchDefaults defaults;
-  /// Lines read ahead of the oldest unfinished one: results wait in memory for their turn.
+  std::shared_ptr<const LineTemplate> line_template;  ///< the lines are fields for it
+  OutputOrder order = OutputOrder::input;
+  /// In input order: lines read ahead of the oldest unfinished one.
   std::size_t window = 1024;
   std::size_t max_waiting = 8;  ///< requests that wait for a place in the batch
+  InputShard shard;
+  std::shared_ptr<const DoneLines> done;  ///< are passed over
 };
 
 struct BatchCounts {
   std::int64_t answered = 0;
   std::int64_t failed = 0;
   std::int64_t blank = 0;
+  std::int64_t done_before = 0;  ///< passed over, as an earlier run had dealt with them
   bool interrupted = false;
 };
 
-/// Answers a stream of lines through a scheduler, in input order. A bad line costs an error object
-/// and nothing else. Memory is bounded by the window, the batch and 16 bytes a line for finding
-/// repeated custom_ids. Not its job: files, progress display.
+/// Answers a stream of lines through a scheduler. A bad line costs an error object and nothing
+/// else. Memory is bounded by the window, the batch and some 40 bytes a line for finding repeated
+/// custom_ids. Not its job: files, progress display.
 class BatchJob {
  public:
   BatchJob(Scheduler& scheduler, const Tokenizer& tokenizer, BatchOptions options);
 
   struct Hooks {
-    /// Whole lines of output, in order. An error ends the job.
+    /// Whole lines of output. An error ends the job.
     std::function<Result<void>(std::string_view)> write;
+    /// Told of each line that was written, in the order of the file: its number in the input and
+    /// its bytes.
+    std::function<void(std::int64_t line, std::size_t bytes)> on_written = [](std::int64_t,
+                                                                              std::size_t) {};
+    /// Asked between steps: read no more and end those that have begun.
+    std::function<bool()> should_finish = [] { return false; };
     /// Asked between steps: end now. Lines in flight are dropped; what is finished is written.
     std::function<bool()> should_stop = [] { return false; };
     /// Told after each step.
@@ -49,11 +84,16 @@ class BatchJob {
     std::function<void(const BatchError&)> on_error = [](const BatchError&) {};
   };
 
-  /// Runs to the end of input, or until should_stop. Errors: io from the reader or from write.
+  /// Runs to the end of input, or until it is told to end. Errors: io from the reader or from
+  /// write.
   [[nodiscard]] Result<BatchCounts> run(LineReader& input, const Hooks& hooks);
 
  private:
+  /// A line in flight.
   struct Slot {
+    AnswerHead head;
+    std::vector<GenerationResult> choices;
+    int missing = 0;  ///< choices that are not finished
     std::optional<std::string> output;
     bool dropped = false;
   };
@@ -61,23 +101,21 @@ class BatchJob {
   [[nodiscard]] Result<void> read_ahead(LineReader& input);
   void start(InputLine line);
   BatchResult<BatchRequest> understand(InputLine line);
+  /// Whether an earlier run has dealt with it.
+  bool is_done(std::int64_t line, const std::optional<std::string>& custom_id, bool repeated) const;
   std::optional<BatchError> submit(BatchRequest request, Slot& slot);
+  Result<std::vector<TokenId>> prompt_of(BatchRequest& request) const;
+  void finish(Slot& slot, std::size_t choice, GenerationResult result);
   void settle(Slot& slot, const BatchError& error);
   [[nodiscard]] Result<void> write_finished(bool all);
 
   Scheduler& scheduler_;
   const Tokenizer& tokenizer_;
   BatchOptions options_;
+  std::optional<TokenId> begin_;  ///< what a completion's text follows
   const Hooks* hooks_ = nullptr;
-  std::deque<Slot> slots_;  ///< of the lines that are not written yet; a deque keeps them in place
-  struct IdHash {
-    std::uint64_t low, high;
-    bool operator==(const IdHash&) const = default;
-  };
-  struct HashOfId {
-    std::size_t operator()(const IdHash& id) const { return static_cast<std::size_t>(id.low); }
-  };
-  std::unordered_set<IdHash, HashOfId> seen_;
+  std::list<Slot> slots_;  ///< of the lines that are not written yet; they keep their places
+  IdSet seen_;
   bool input_ended_ = false;
   BatchCounts counts_;
 };

@@ -7,13 +7,17 @@
 #include <charconv>
 #include <utility>
 
+#include "src/batch/line_template.hpp"
 #include "src/batch/request_fields.hpp"
 #include "src/text/json_value.hpp"
 
 namespace ingot {
 namespace {
 
-constexpr std::string_view kUrl = "/v1/chat/completions";
+constexpr std::string_view kChatUrl = "/v1/chat/completions";
+constexpr std::string_view kCompletionsUrl = "/v1/completions";
+/// That the API reports for a completion's token.
+constexpr int kMaxCompletionLogprobs = 5;
 constexpr std::size_t kMaxCustomIdBytes = 512;
 
 Unexpected invalid(std::string message) {
@@ -147,8 +151,8 @@ Result<void> take_sampling(RequestFields& body, SamplingParams& sampling) {
       [&] { return take(body.boolean("ignore_eos"), sampling.ignore_eos); },
       [&] { return take(body.integer("thinking_budget"), sampling.thinking_budget); },
       [&] { return take_stop(body, sampling); }, [&] { return take_stop_ids(body, sampling); },
-      [&] { return take_logit_bias(body, sampling); }, [&] { return take_lengths(body, sampling); },
-      [&] { return take_logprobs(body, sampling); });
+      [&] { return take_logit_bias(body, sampling); },
+      [&] { return take_lengths(body, sampling); });
   if (!taken) return taken;
   if (top_k) {
     // -1 is how other servers spell "off".
@@ -207,23 +211,29 @@ Result<void> take_thinking(RequestFields& body, const BatchDefaults& defaults,
 }
 
 /// Fields that change nothing here, and fields whose one value we can serve.
-Result<void> take_formalities(RequestFields& body) {
+Result<void> take_formalities(RequestFields& body, BatchRequest& request) {
   for (const std::string_view name : {"user", "metadata", "store", "service_tier",
                                       "safety_identifier", "prompt_cache_key", "stream_options"}) {
     body.any(name);
   }
-  std::optional<bool> stream, parallel;
+  std::optional<bool> stream;
   std::optional<std::int64_t> n;
   auto taken = in_turn([&] { return take(body.boolean("stream"), stream); },
-                       [&] { return take(body.boolean("parallel_tool_calls"), parallel); },
                        [&] { return take(body.integer("n"), n); });
   if (!taken) return taken;
   if (stream.value_or(false)) return invalid("body.stream is true: a batch cannot stream");
-  if (!parallel.value_or(true)) {
-    return invalid("body.parallel_tool_calls is false: the model cannot be held to one call");
+  if (n.value_or(1) < 1 || n.value_or(1) > kMaxChoices) {
+    return invalid(fmt::format("body.n is {}: it must be from 1 to {}", *n, kMaxChoices));
   }
-  if (n.value_or(1) != 1) return invalid(fmt::format("body.n is {}: it must be 1", *n));
+  request.choices = static_cast<int>(n.value_or(1));
   return {};
+}
+
+Result<void> take_parallel_calls(RequestFields& body) {
+  std::optional<bool> parallel;
+  if (auto taken = take(body.boolean("parallel_tool_calls"), parallel); !taken) return taken;
+  if (parallel.value_or(true)) return {};
+  return invalid("body.parallel_tool_calls is false: the model cannot be held to one call");
 }
 
 /// Moves a field of the object that `fields` reads into `document`.
@@ -282,12 +292,71 @@ Result<void> take_conversation(RequestFields& body, JsonValue& object,
   return {};
 }
 
+Result<void> take_chat_body(RequestFields& body, JsonValue& object, const BatchDefaults& defaults,
+                            BatchRequest& request) {
+  return in_turn([&] { return take_conversation(body, object, defaults, request); },
+                 [&] { return take_logprobs(body, request.sampling); },
+                 [&] { return take_thinking(body, defaults, request); },
+                 [&] { return take_parallel_calls(body); });
+}
+
+/// The prompt of a completion: a text, or token ids.
+Result<void> take_prompt(RequestFields& body, BatchRequest& request) {
+  const JsonValue* prompt = body.any("prompt");
+  if (prompt == nullptr) return invalid("body.prompt is missing");
+  if (prompt->kind == JsonValue::Kind::string) {
+    request.prompt = prompt->text;
+    return {};
+  }
+  if (prompt->kind != JsonValue::Kind::array || prompt->items.empty()) {
+    return invalid("body.prompt must be a string or an array of token ids");
+  }
+  for (const JsonValue& item : prompt->items) {
+    const auto id = json_integer(item);
+    if (!id || *id < 0 || *id > INT32_MAX) {
+      return invalid(
+          "body.prompt must be a string or an array of token ids: several prompts are several "
+          "lines");
+    }
+    request.prompt_tokens.push_back(static_cast<TokenId>(*id));
+  }
+  return {};
+}
+
+Result<void> take_completion_body(RequestFields& body, BatchRequest& request) {
+  std::optional<std::int64_t> logprobs, best_of;
+  std::optional<bool> echo;
+  std::optional<std::string> suffix;
+  auto taken = in_turn([&] { return take_prompt(body, request); },
+                       [&] { return take(body.integer("logprobs"), logprobs); },
+                       [&] { return take(body.integer("best_of"), best_of); },
+                       [&] { return take(body.boolean("echo"), echo); },
+                       [&] { return take(body.string("suffix"), suffix); });
+  if (!taken) return taken;
+  if (echo.value_or(false)) return invalid("body.echo is true: a completion is what follows alone");
+  if (!suffix.value_or("").empty()) return invalid("body.suffix is given: the model cannot insert");
+  if (logprobs && (*logprobs < 0 || *logprobs > kMaxCompletionLogprobs)) {
+    return invalid(fmt::format("body.logprobs is {}: it must be from 0 to {}", *logprobs,
+                               kMaxCompletionLogprobs));
+  }
+  if (best_of && *best_of != request.choices) {
+    return invalid(
+        fmt::format("body.best_of is {}: it must be body.n, as none are dropped", *best_of));
+  }
+  if (logprobs) request.sampling.top_logprobs = static_cast<int>(*logprobs);
+  request.thinking = Thinking::none;
+  return {};
+}
+
 Result<void> take_body(JsonValue& object, const BatchDefaults& defaults, BatchRequest& request) {
   RequestFields body(object, "body.");
-  auto taken = in_turn([&] { return take_conversation(body, object, defaults, request); },
+  auto taken = in_turn([&] { return take_formalities(body, request); },
+                       [&] {
+                         return request.endpoint == BatchEndpoint::chat
+                                    ? take_chat_body(body, object, defaults, request)
+                                    : take_completion_body(body, request);
+                       },
                        [&] { return take_sampling(body, request.sampling); },
-                       [&] { return take_thinking(body, defaults, request); },
-                       [&] { return take_formalities(body); },
                        [&] { return take(body.string("model"), request.model); });
   if (!taken) return taken;
   return defaults.ignore_unknown ? Result<void>() : body.no_others();
@@ -357,8 +426,10 @@ BatchResult<BatchRequest> parse_batch_line(InputLine line, const BatchDefaults& 
                        [&] { return take(fields.string("url"), url); });
   if (!taken) return refuse(taken.error().message);
   if (method != "POST") return refuse(fmt::format("method is {}: it must be POST", shown(method)));
-  if (url.empty()) return refuse(fmt::format("url is missing: it must be {}", kUrl));
-  if (url != kUrl) return refuse(fmt::format("url is {}: it must be {}", shown(url), kUrl));
+  if (url != kChatUrl && url != kCompletionsUrl) {
+    return refuse(fmt::format("url is {}: it must be {} or {}",
+                              url.empty() ? "missing" : shown(url), kChatUrl, kCompletionsUrl));
+  }
   const auto body = fields.of_kind("body", JsonValue::Kind::object);
   if (!body) return refuse(body.error().message);
   if (*body == nullptr) return refuse("body is missing");
@@ -366,8 +437,37 @@ BatchResult<BatchRequest> parse_batch_line(InputLine line, const BatchDefaults& 
     if (auto known = fields.no_others(); !known) return refuse(known.error().message);
   }
   BatchRequest request = with_defaults(line, defaults, **custom_id);
+  if (url == kCompletionsUrl) request.endpoint = BatchEndpoint::completions;
   JsonValue& object = parsed->items[static_cast<std::size_t>(*body - parsed->items.data())];
   if (auto read = take_body(object, defaults, request); !read) return refuse(read.error().message);
+  return request;
+}
+
+BatchResult<BatchRequest> parse_template_line(InputLine line, const BatchDefaults& defaults,
+                                              const LineTemplate& line_template) {
+  if (line.too_long) return too_long(line);
+  const auto fields = parse_json(line.text, "the line");
+  if (!fields) return line_failure(line, "invalid_json", fields.error().message);
+  if (fields->kind != JsonValue::Kind::object) {
+    return line_failure(line, "invalid_request",
+                        fmt::format("the line must be a JSON object whose fields fill the "
+                                    "template, not {}",
+                                    json_kind_name(fields->kind)));
+  }
+  std::string custom_id = fmt::format("line-{}", line.number);
+  for (const std::string_view name : {"custom_id", "id"}) {
+    const JsonValue* id = fields->find(name);
+    if (id == nullptr || id->text.empty() || id->text.size() > kMaxCustomIdBytes) continue;
+    custom_id = id->text;
+    break;
+  }
+  const auto refuse = [&](std::string message) {
+    return line_failure(line, "invalid_request", std::move(message), custom_id);
+  };
+  auto body = line_template.fill(*fields);
+  if (!body) return refuse(body.error().message);
+  BatchRequest request = with_defaults(line, defaults, custom_id);
+  if (auto read = take_body(*body, defaults, request); !read) return refuse(read.error().message);
   return request;
 }
 
@@ -384,6 +484,14 @@ BatchResult<BatchRequest> parse_text_line(InputLine line, const BatchDefaults& d
   message.content = std::move(line.text);
   request.messages.push_back(std::move(message));
   return request;
+}
+
+std::optional<std::string> custom_id_of(std::string_view json) {
+  const auto parsed = parse_json(json, "the line");
+  if (!parsed || parsed->kind != JsonValue::Kind::object) return std::nullopt;
+  const JsonValue* id = parsed->find("custom_id");
+  if (id == nullptr || id->kind != JsonValue::Kind::string) return std::nullopt;
+  return id->text;
 }
 
 }  // namespace ingot

@@ -6,10 +6,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <utility>
+
+#include "src/batch/line_scan.hpp"
 
 namespace ingot {
 namespace {
@@ -17,7 +20,14 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kLeftOver =
-    "it exists, perhaps from an interrupted run; move it away, or give --force";
+    "it exists, perhaps from an interrupted run; give --resume to go on with it, or --force to "
+    "begin anew";
+
+/// What a power cut may cost. An fsync holds up the engine for some milliseconds.
+constexpr std::int64_t kSyncBytes = std::int64_t{64} << 20;
+constexpr std::chrono::seconds kSyncAge{5};
+
+constexpr std::size_t kCopyBytes = std::size_t{1} << 20;
 
 Unexpected refused(const fs::path& output, std::string_view why) {
   return fail(ErrorCode::invalid_argument, fmt::format("writing {}: {}", output.string(), why));
@@ -49,9 +59,10 @@ bool same_file(const struct stat& a, const struct stat& b) {
 }
 
 /// Opens OUT.partial for this run alone. One that an earlier run left is taken over if it is empty,
-/// or by force; never one that another run is writing.
-Result<int> open_partial(const fs::path& partial, const fs::path& input, bool force) {
-  const int fd = ::open(partial.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+/// or where that is asked for; never one that another run is writing.
+Result<int> open_partial(const fs::path& partial, const fs::path& input,
+                         OutputFile::Existing existing) {
+  const int fd = ::open(partial.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
   if (fd < 0) return refused(partial, std::strerror(errno));
   const auto give_up = [&](std::string_view why) {
     ::close(fd);
@@ -71,7 +82,8 @@ Result<int> open_partial(const fs::path& partial, const fs::path& input, bool fo
   if (::stat(input.c_str(), &in) == 0 && same_file(opened, in)) {
     return give_up("it is the same file as the input; name another output");
   }
-  if (opened.st_size > 0 && !force) {
+  if (existing == OutputFile::Existing::resume) return fd;
+  if (opened.st_size > 0 && existing != OutputFile::Existing::replace) {
     return give_up(kLeftOver);
   }
   if (::ftruncate(fd, 0) != 0) return give_up(std::strerror(errno));
@@ -95,12 +107,15 @@ Unexpected OutputFile::cannot_make(int error) const {
 }
 
 // Everything that can be said without changing anything; nothing is open yet.
-Result<OutputFile> OutputFile::plan(const fs::path& output, const fs::path& input, bool force) {
+Result<OutputFile> OutputFile::plan(const fs::path& output, const fs::path& input,
+                                    Existing existing) {
   OutputFile file;
-  file.may_replace_ = force;
+  file.may_replace_ = existing == Existing::replace;
+  file.may_resume_ = existing == Existing::resume;
   if (output.empty())
     return refused("the output", "it has no name; name a file, or - for standard output");
   if (output == "-") {
+    if (file.may_resume_) return refused("standard output", "only a file can be gone on with");
     file.output_ = file.partial_ = "standard output";
     file.direct_ = true;
     return file;
@@ -118,12 +133,15 @@ Result<OutputFile> OutputFile::plan(const fs::path& output, const fs::path& inpu
     }
     if (S_ISDIR(out.st_mode)) return refused(output, "this is a folder; name a file");
     if (!S_ISREG(out.st_mode)) {
+      if (file.may_resume_) return refused(output, "only a regular file can be gone on with");
       file.output_ = file.partial_ = output;
       file.direct_ = file.owns_fd_ = true;
       return file;
     }
-    if (!force) {
-      return refused(output, "it exists; give --force to replace it, or name another output");
+    if (existing == Existing::refuse) {
+      return refused(output,
+                     "it exists; give --force to replace it, --resume to go on with it, or name "
+                     "another output");
     }
   }
   file.output_ = follow_links(output);
@@ -135,7 +153,13 @@ Result<OutputFile> OutputFile::plan(const fs::path& output, const fs::path& inpu
     if (is_input(old)) {
       return refused(file.partial_, "it is the same file as the input; name another output");
     }
-    if (old.st_size > 0 && !force) return refused(file.partial_, kLeftOver);
+    if (old.st_size > 0 && existing == Existing::refuse) return refused(file.partial_, kLeftOver);
+    if (file.may_resume_ && ::stat(file.output_.c_str(), &out) == 0) {
+      return refused(file.output_,
+                     fmt::format("both it and {} exist; move one of them away to go on with the "
+                                 "other",
+                                 file.partial_.filename().string()));
+    }
   } else if (errno != ENOENT) {
     return file.cannot_make(errno);
   }
@@ -145,8 +169,8 @@ Result<OutputFile> OutputFile::plan(const fs::path& output, const fs::path& inpu
   return file;
 }
 
-Result<void> OutputFile::check(const fs::path& output, const fs::path& input, bool force) {
-  const auto file = plan(output, input, force);
+Result<void> OutputFile::check(const fs::path& output, const fs::path& input, Existing existing) {
+  const auto file = plan(output, input, existing);
   if (!file) return Unexpected(file.error());
   if (file->direct_ && file->owns_fd_ && ::access(output.c_str(), W_OK) != 0) {
     return refused(output, std::strerror(errno));
@@ -154,15 +178,24 @@ Result<void> OutputFile::check(const fs::path& output, const fs::path& input, bo
   return {};
 }
 
-Result<OutputFile> OutputFile::create(const fs::path& output, const fs::path& input, bool force) {
-  auto file = plan(output, input, force);
+Result<OutputFile> OutputFile::create(const fs::path& output, const fs::path& input,
+                                      Existing existing) {
+  auto file = plan(output, input, existing);
   if (!file) return file;
   if (file->direct_) {
     file->fd_ = file->owns_fd_ ? ::open(output.c_str(), O_WRONLY | O_CLOEXEC) : STDOUT_FILENO;
     if (file->fd_ < 0) return refused(output, std::strerror(errno));
     return file;
   }
-  auto fd = open_partial(file->partial_, input, force);
+  if (file->may_resume_ && ::access(file->output_.c_str(), F_OK) == 0) {
+    if (rename_new(file->output_, file->partial_) != 0) {
+      return refused(file->output_,
+                     fmt::format("going on with it as {}: {}", file->partial_.filename().string(),
+                                 std::strerror(errno)));
+    }
+    file->took_output_ = true;
+  }
+  auto fd = open_partial(file->partial_, input, existing);
   if (!fd) return Unexpected(fd.error());
   file->fd_ = *fd;
   return file;
@@ -179,8 +212,17 @@ OutputFile& OutputFile::operator=(OutputFile&& other) noexcept {
   std::swap(direct_, other.direct_);
   std::swap(owns_fd_, other.owns_fd_);
   std::swap(may_replace_, other.may_replace_);
+  std::swap(may_resume_, other.may_resume_);
+  std::swap(took_output_, other.took_output_);
   std::swap(reader_gone_, other.reader_gone_);
+  std::swap(full_, other.full_);
+  std::swap(remembers_, other.remembers_);
   std::swap(written_, other.written_);
+  std::swap(unsynced_, other.unsynced_);
+  std::swap(noted_, other.noted_);
+  std::swap(taken_, other.taken_);
+  std::swap(synced_at_, other.synced_at_);
+  std::swap(places_, other.places_);
   return *this;
 }
 
@@ -194,7 +236,109 @@ void OutputFile::close() {
   fd_ = -1;
 }
 
+Result<void> OutputFile::recover(const Keep& keep) {
+  const auto failed = [&](std::string_view what) {
+    return fail(ErrorCode::io,
+                fmt::format("reading {}: {}: {}", partial_.string(), what, std::strerror(errno)));
+  };
+  std::vector<Place> kept;
+  std::int64_t number = 0;
+  const auto end =
+      scan_lines(fd_, partial_, [&](std::string_view line, std::int64_t offset) -> Result<void> {
+        const auto stays = keep(line, ++number);
+        if (!stays) return Unexpected(stays.error());
+        const auto size = static_cast<std::int64_t>(line.size()) + 1;
+        if (*stays > 0) kept.push_back({*stays, offset, size});
+        return {};
+      });
+  if (!end) {
+    // Nothing was changed: not its name either.
+    if (took_output_) (void)rename_new(partial_, output_);
+    return Unexpected(end.error());
+  }
+  std::int64_t whole = 0;
+  for (const Place& place : kept)
+    whole += place.bytes;
+  if (whole == *end) {
+    // Nothing but the torn end goes.
+    if (::ftruncate(fd_, *end) != 0) return failed("its end");
+    written_ = *end;
+  } else if (auto rewritten = rewrite(kept); !rewritten) {
+    return rewritten;
+  }
+  if (::lseek(fd_, written_, SEEK_SET) < 0) return failed("its end");
+  noted_ = 0;
+  for (Place& place : kept) {
+    place.offset = noted_;
+    noted_ += place.bytes;
+  }
+  if (remembers_) places_ = std::move(kept);
+  return {};
+}
+
+// Makes OUT.partial of some of its lines, in this order; the old one stays until the new one is on
+// the disk.
+Result<void> OutputFile::rewrite(const std::vector<Place>& places) {
+  fs::path made = partial_;
+  made += ".new";
+  const int fd = ::open(made.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+  const auto failed = [&](std::string_view what) {
+    const int error = errno;
+    if (fd >= 0) {
+      ::close(fd);
+      ::unlink(made.c_str());
+    }
+    return fail(ErrorCode::io, fmt::format("{} {}: {}; the lines are in {}", what, made.string(),
+                                           std::strerror(error), partial_.string()));
+  };
+  if (fd < 0) return failed("making");
+  (void)::flock(fd, LOCK_EX | LOCK_NB);  // as the one whose place it takes
+  std::string out, buffer;
+  std::int64_t total = 0;
+  for (const Place& place : places) {
+    for (std::int64_t done = 0; done < place.bytes;) {
+      const auto most = std::min<std::int64_t>(place.bytes - done, kCopyBytes);
+      const auto bytes = read_at(fd_, place.offset + done, static_cast<std::size_t>(most), buffer);
+      if (!bytes || bytes->empty()) return failed("copying lines to");
+      out += *bytes;
+      done += static_cast<std::int64_t>(bytes->size());
+      if (out.size() < kCopyBytes) continue;
+      if (!write_whole(fd, out)) return failed("writing");
+      out.clear();
+    }
+    total += place.bytes;
+  }
+  if (!write_whole(fd, out) || ::fsync(fd) != 0) return failed("writing");
+  if (::rename(made.c_str(), partial_.c_str()) != 0) return failed("naming");
+  ::close(fd_);
+  fd_ = fd;
+  written_ = total;
+  unsynced_ = 0;
+  return {};
+}
+
+void OutputFile::note_line(std::int64_t line, std::size_t bytes) {
+  const auto size = static_cast<std::int64_t>(bytes);
+  if (remembers_) places_.push_back({line, noted_, size});
+  noted_ += size;
+}
+
+Result<void> OutputFile::sync_if_due() {
+  if (direct_ || unsynced_ == 0) return {};
+  if (unsynced_ < kSyncBytes && Clock::now() - synced_at_ < kSyncAge) return {};
+  if (::fdatasync(fd_) != 0) {
+    return fail(ErrorCode::io, fmt::format("bringing {} to the disk: {}", partial_.string(),
+                                           std::strerror(errno)));
+  }
+  unsynced_ = 0;
+  synced_at_ = Clock::now();
+  return {};
+}
+
 Result<void> OutputFile::append(std::string_view lines) {
+  if (unsynced_ == 0) synced_at_ = Clock::now();
+  full_ = false;
+  taken_ = 0;
   std::string_view rest = lines;
   while (!rest.empty()) {
     const ssize_t wrote = ::write(fd_, rest.data(), rest.size());
@@ -208,17 +352,21 @@ Result<void> OutputFile::append(std::string_view lines) {
       // The torn line goes; those of this call that are whole stay.
       const std::string_view done = lines.substr(0, lines.size() - rest.size());
       const std::size_t last = done.rfind('\n');
-      written_ += last == std::string_view::npos ? 0 : static_cast<std::int64_t>(last + 1);
+      taken_ = last == std::string_view::npos ? 0 : last + 1;
+      written_ += static_cast<std::int64_t>(taken_);
+      unsynced_ += static_cast<std::int64_t>(taken_);
       if (::ftruncate(fd_, written_) == 0) (void)::lseek(fd_, written_, SEEK_SET);
     }
     reader_gone_ = error == EPIPE;
+    full_ = !direct_ && (error == ENOSPC || error == EDQUOT);
     return fail(
         ErrorCode::io,
         fmt::format("writing {}: {}{}", partial_.string(), std::strerror(error),
                     direct_ || written_ == 0 ? "" : "; the lines before that are kept there"));
   }
   written_ += static_cast<std::int64_t>(lines.size());
-  return {};
+  unsynced_ += static_cast<std::int64_t>(lines.size());
+  return sync_if_due();
 }
 
 Result<void> OutputFile::commit() {
@@ -231,6 +379,12 @@ Result<void> OutputFile::commit() {
                 fmt::format("{} {}: {}; the results are in {}", what, output_.string(),
                             std::strerror(errno), partial_.string()));
   };
+  const auto earlier = [](const Place& a, const Place& b) { return a.line < b.line; };
+  if (!std::is_sorted(places_.begin(), places_.end(), earlier)) {
+    std::stable_sort(places_.begin(), places_.end(), earlier);
+    if (auto sorted = rewrite(places_); !sorted) return sorted;
+    std::vector<Place>().swap(places_);
+  }
   if (::fsync(fd_) != 0) return failed("writing");
   const int renamed =
       may_replace_ ? ::rename(partial_.c_str(), output_.c_str()) : rename_new(partial_, output_);

@@ -19,6 +19,27 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+/// How many tokens of a prompt a step may feed so that it takes about so long: small chunks at
+/// first, then as the steps before went.
+class PromptPace {
+ public:
+  PromptPace(double step_s, int most) : step_s_(step_s), most_(most) {
+    if (step_s > 0) chunk_ = std::min(kFirst, most);
+  }
+  int chunk() const { return step_s_ > 0 ? chunk_ : most_; }
+  void took(std::int64_t tokens, double seconds) {
+    if (step_s_ <= 0 || tokens <= 0) return;
+    const double fit = step_s_ * static_cast<double>(tokens) / std::max(seconds, 1e-9);
+    chunk_ = static_cast<int>(std::clamp(fit, 1.0, std::min(2.0 * chunk_, 1.0 * most_)));
+  }
+
+ private:
+  static constexpr int kFirst = 16;
+  double step_s_;
+  int most_;
+  int chunk_ = 0;
+};
+
 }  // namespace
 
 ChatSession::ChatSession(Engine& engine, const Tokenizer& tokenizer, ChatSessionOptions options)
@@ -279,7 +300,7 @@ Result<TurnStats> ChatSession::ask(std::string text, const OnDelta& on_delta,
   question.content = std::move(text);
   messages_.push_back(std::move(question));
   auto stats = answer(on_delta, should_stop, on_prefill);
-  if (!stats || awaits_answer()) messages_.pop_back();
+  if (!stats) messages_.pop_back();
   return stats;
 }
 
@@ -363,10 +384,15 @@ Result<TurnStats> ChatSession::generate(const OnDelta& on_delta, const ShouldSto
   if (!id) return Unexpected(id.error());
 
   const std::int64_t before = scheduler.totals().generated_tokens;
+  PromptPace pace(options_.step_s, options_.scheduler.prefill_chunk);
   bool more = true;
   while (more) {
     if (should_stop()) scheduler.cancel(*id);
+    scheduler.set_prefill_chunk(pace.chunk());
+    const std::int64_t fed_before = scheduler.totals().prompt_tokens;
+    const auto step_start = Clock::now();
     more = scheduler.step();
+    pace.took(scheduler.totals().prompt_tokens - fed_before, seconds_since(step_start));
     if (stats.first_token_s == 0 && scheduler.totals().generated_tokens > before) {
       stats.first_token_s = seconds_since(start);
     }

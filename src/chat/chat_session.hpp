@@ -23,6 +23,9 @@ struct ChatSessionOptions {
   ChatEncodingOptions encoding;
   SamplingParams sampling;
   SchedulerOptions scheduler;
+  /// Chunks of a prompt are cut so that a step takes about this long, for an engine so slow that
+  /// one could not be stopped soon enough; 0: as the scheduler's options say.
+  double step_s = 0;
   std::string system;
   std::vector<std::string> tools;  ///< JSON text of each function that the model may call
 };
@@ -67,7 +70,8 @@ class ChatSession {
   bool awaits_answer() const;
 
   /// Adds a user's message and answers it. `should_stop` is asked between steps; a stopped answer
-  /// stays in the conversation with what there was, unless there was nothing.
+  /// stays in the conversation with what there was; where there was nothing, the message stays and
+  /// awaits its answer.
   /// Errors: invalid_argument (the prompt does not fit the context), corrupt (NaN logits),
   /// exhausted (the engine has no room; this session has given its own back). The conversation is
   /// then what it was before.

@@ -16,6 +16,9 @@
 namespace ingot {
 namespace {
 
+/// Of an entry whose every byte is escaped.
+constexpr std::size_t kMostLineBytes = 2 * InputHistory::kMostEntryBytes;
+
 std::string to_line(std::string_view entry) {
   std::string line;
   for (const char c : entry) {
@@ -64,10 +67,7 @@ bool write_all(int fd, std::string_view bytes) {
 }
 
 /// At most the newest `most` bytes.
-bool read_tail(int fd, std::size_t most, std::string& to) {
-  struct stat info {};
-  if (::fstat(fd, &info) != 0) return false;
-  const auto size = static_cast<std::size_t>(info.st_size);
+bool read_tail(int fd, std::size_t size, std::size_t most, std::string& to) {
   if (size > most && ::lseek(fd, static_cast<off_t>(size - most), SEEK_SET) < 0) return false;
   char buffer[1 << 16];
   ssize_t got = 0;
@@ -81,19 +81,31 @@ bool read_tail(int fd, std::size_t most, std::string& to) {
 }  // namespace
 
 Result<void> InputHistory::open(const std::filesystem::path& file, bool read_only) {
-  FileDescriptor opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  // O_NONBLOCK: a FIFO would wait for somebody.
+  FileDescriptor opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!opened.is_open()) {
     if (errno != ENOENT) return file_error(file, "opening it");
     if (!read_only) file_ = file;
     return {};
   }
+  struct stat info {};
+  if (::fstat(opened.get(), &info) != 0) return file_error(file, "reading it");
+  if (!S_ISREG(info.st_mode)) {
+    errno = S_ISDIR(info.st_mode) ? EISDIR : EINVAL;
+    return file_error(file, "this is no regular file");
+  }
+  const auto size = static_cast<std::size_t>(info.st_size);
   std::string text;
-  if (!read_tail(opened.get(), 2 * kMostFileBytes, text)) return file_error(file, "reading it");
+  if (!read_tail(opened.get(), size, 2 * kMostFileBytes, text)) {
+    return file_error(file, "reading it");
+  }
   if (!read_only) file_ = file;
-  const bool too_long = text.size() > kMostFileBytes;
+  const bool too_long = size > kMostFileBytes;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
-    if (auto entry = from_line(std::string_view(text).substr(at, end - at))) {
+    auto entry = end - at <= kMostLineBytes ? from_line(std::string_view(text).substr(at, end - at))
+                                            : std::nullopt;
+    if (entry) {
       entries_.push_back(std::move(*entry));
     } else {
       ++damaged_lines_;

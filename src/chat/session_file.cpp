@@ -1,15 +1,20 @@
 #include "src/chat/session_file.hpp"
 
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <system_error>
 
 #include "runtime/base/atomic_publish.hpp"
 #include "runtime/base/byte_stream.hpp"
 #include "runtime/base/compression.hpp"
+#include "runtime/base/file_descriptor.hpp"
 #include "src/text/utf8.hpp"
 
 namespace ingot {
@@ -159,6 +164,50 @@ Result<std::string> unpack(std::string_view frame, std::size_t most_bytes) {
   return zstd_decompress(frame, std::min(most_bytes, frame.size() * kMostRatio));
 }
 
+Digest trailer_of(std::string_view bytes) {
+  Digest digest;
+  std::memcpy(digest.bytes.data(), bytes.data() + bytes.size() - kDigestBytes, kDigestBytes);
+  return digest;
+}
+
+/// What lies where a session is to be read or written.
+struct Place {
+  enum class Kind { nothing, folder, no_file, foreign, session } kind = Kind::nothing;
+  Digest checksum;  ///< of a session: what its file ends with
+};
+
+/// Opens nothing that could block, and reads no more than what tells. An empty file counts as a
+/// session, which it may have been.
+Result<Place> look_at(const std::filesystem::path& file) {
+  using Kind = Place::Kind;
+  struct stat info {};
+  if (::lstat(file.c_str(), &info) != 0) {
+    if (errno == ENOENT || errno == ENOTDIR) return Place{};
+    return fail(ErrorCode::io, std::strerror(errno));
+  }
+  const FileDescriptor opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!opened.is_open()) {
+    if (errno == ENXIO) return Place{Kind::no_file, {}};  // a socket
+    return fail(errno == ENOENT ? ErrorCode::not_found : ErrorCode::io, std::strerror(errno));
+  }
+  if (::fstat(opened.get(), &info) != 0) return fail(ErrorCode::io, std::strerror(errno));
+  if (S_ISDIR(info.st_mode)) return Place{Kind::folder, {}};
+  if (!S_ISREG(info.st_mode)) return Place{Kind::no_file, {}};
+  char start[kMagic.size()];
+  const ssize_t got = ::pread(opened.get(), start, sizeof start, 0);
+  if (got < 0) return fail(ErrorCode::io, std::strerror(errno));
+  const std::string_view begins(start, static_cast<std::size_t>(got));
+  if (!kMagic.starts_with(begins)) return Place{Kind::foreign, {}};
+  Place place{Kind::session, {}};
+  const auto size = static_cast<std::size_t>(info.st_size);
+  if (size >= kHeaderBytes + kDigestBytes &&
+      ::pread(opened.get(), place.checksum.bytes.data(), kDigestBytes,
+              static_cast<off_t>(size - kDigestBytes)) != static_cast<ssize_t>(kDigestBytes)) {
+    return fail(ErrorCode::io, std::strerror(errno));
+  }
+  return place;
+}
+
 Unexpected contradicts() {
   return fail(ErrorCode::corrupt, "it contradicts itself, though its checksum is right");
 }
@@ -234,27 +283,63 @@ Result<SavedSession> parse_session(std::string_view bytes) {
   return session;
 }
 
-Result<void> write_session(const std::filesystem::path& file, const SavedSession& session) {
-  std::error_code error;
-  if (!file.parent_path().empty() &&
-      std::filesystem::create_directories(file.parent_path(), error)) {
-    std::filesystem::permissions(file.parent_path(), std::filesystem::perms::owner_all, error);
+Result<StoredSession> read_session(const std::filesystem::path& file) {
+  const auto refuse = [&](ErrorCode code, std::string_view why) {
+    return fail(code, fmt::format("reading the session {}: {}", file.string(), why));
+  };
+  const auto place = look_at(file);
+  if (!place) return refuse(place.error().code, place.error().message);
+  if (place->kind == Place::Kind::folder) {
+    return refuse(ErrorCode::invalid_argument, "this is a folder");
   }
-  return publish_file(file, session_bytes(session), FileAccess::owner);
-}
-
-Result<SavedSession> read_session(const std::filesystem::path& file) {
-  std::error_code error;
-  if (std::filesystem::is_directory(file, error)) {
-    return fail(ErrorCode::invalid_argument,
-                fmt::format("reading the session {}: this is a folder", file.string()));
+  if (place->kind == Place::Kind::no_file) {
+    return refuse(ErrorCode::invalid_argument, "this is no regular file");
+  }
+  if (place->kind == Place::Kind::foreign) {
+    return refuse(ErrorCode::corrupt, "it is no session of ingot");
   }
   const auto bytes = read_whole_file(file);
   if (!bytes) return Unexpected(bytes.error());
   auto session = parse_session(*bytes);
-  if (session) return session;
-  return fail(session.error().code,
-              fmt::format("reading the session {}: {}", file.string(), session.error().message));
+  if (!session) return refuse(session.error().code, session.error().message);
+  return StoredSession{std::move(*session), trailer_of(*bytes)};
+}
+
+Result<Digest> write_session(const std::filesystem::path& file, const SavedSession& session,
+                             const MayReplace& replace) {
+  const auto refuse = [&](ErrorCode code, std::string_view why) {
+    return fail(code, fmt::format("writing the session {}: {}", file.string(), why));
+  };
+  const std::string bytes = session_bytes(session);
+  const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
+  // Two programs that leave at the same time look one after the other. Where the file system has no
+  // locks, a moment remains between looking and writing.
+  const FileDescriptor lock(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!lock.is_open()) {
+    return refuse(errno == ENOENT ? ErrorCode::not_found : ErrorCode::io,
+                  fmt::format("its folder: {}", std::strerror(errno)));
+  }
+  (void)::flock(lock.get(), LOCK_EX);
+  const auto place = look_at(file);
+  if (!place) return refuse(place.error().code, place.error().message);
+  switch (place->kind) {
+    case Place::Kind::nothing:
+      break;
+    case Place::Kind::folder:
+      return refuse(ErrorCode::invalid_argument, "this is a folder");
+    case Place::Kind::no_file:
+    case Place::Kind::foreign:
+      return refuse(ErrorCode::invalid_argument, "what is there is no session of ingot, and stays");
+    case Place::Kind::session:
+      if (replace.any_session || (replace.known && place->checksum == replace.known)) break;
+      return refuse(ErrorCode::invalid_argument,
+                    replace.known ? "it has changed since this session was read or written"
+                                  : "another session is there");
+  }
+  if (auto written = publish_file(file, bytes, FileAccess::owner); !written) {
+    return Unexpected(written.error());
+  }
+  return trailer_of(bytes);
 }
 
 }  // namespace ingot

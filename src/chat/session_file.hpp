@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -47,10 +48,26 @@ std::string session_bytes(const SavedSession& session);
 /// format. The message starts with what is wrong and does not name the file.
 [[nodiscard]] Result<SavedSession> parse_session(std::string_view bytes);
 
-/// Writes it whole or not at all, for its owner's eyes only. Error: io.
-[[nodiscard]] Result<void> write_session(const std::filesystem::path& file,
-                                         const SavedSession& session);
-/// Errors: not_found, io, and those of parse_session, with the file's name.
-[[nodiscard]] Result<SavedSession> read_session(const std::filesystem::path& file);
+/// A session, and the checksum of its file: two files with the same one are the same.
+struct StoredSession : SavedSession {
+  Digest checksum;
+};
+/// Errors: not_found, io, invalid_argument for what is no file, and those of parse_session, with
+/// the file's name.
+[[nodiscard]] Result<StoredSession> read_session(const std::filesystem::path& file);
+
+/// What may lie where a session is written.
+struct MayReplace {
+  std::optional<Digest> known = std::nullopt;  ///< the session with this checksum
+  bool any_session = false;                    ///< or any other
+};
+
+/// Writes it whole or not at all, for its owner's eyes only; returns its checksum. Nothing is lost
+/// by it: what lies there and may not be replaced stays, whoever else writes at the same time.
+/// Errors: io; not_found where the folder is missing; invalid_argument where something else lies
+/// there (what is no session of ingot is never replaced).
+[[nodiscard]] Result<Digest> write_session(const std::filesystem::path& file,
+                                           const SavedSession& session,
+                                           const MayReplace& replace = {});
 
 }  // namespace ingot

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <ctime>
 
 #include "src/text/utf8.hpp"
 
@@ -11,11 +12,11 @@ namespace {
 
 constexpr std::size_t kMostNameBytes = 100;
 
-bool is_path(std::string_view name) {
-  return name.find('/') != std::string_view::npos || name.ends_with(SessionStore::kExtension);
-}
-
 }  // namespace
+
+bool SessionStore::is_path(std::string_view name) {
+  return name.find('/') != std::string_view::npos || name.ends_with(kExtension);
+}
 
 Result<void> SessionStore::check_name(std::string_view name) {
   const bool sound = !name.empty() && name.size() <= kMostNameBytes && name[0] != '.' &&
@@ -40,6 +41,33 @@ Result<std::filesystem::path> SessionStore::file_of(std::string_view name) const
                             name, name, kExtension));
   }
   return folder_ / (std::string(name) + std::string(kExtension));
+}
+
+Result<void> SessionStore::make_folder_of(const std::filesystem::path& file) const {
+  std::error_code error;
+  if (folder_.empty() || file.parent_path() != folder_) return {};
+  const bool made = std::filesystem::create_directories(folder_, error);
+  if (error) {
+    return fail(ErrorCode::io, fmt::format("creating the folder of sessions {}: {}",
+                                           folder_.string(), error.message()));
+  }
+  if (made) std::filesystem::permissions(folder_, std::filesystem::perms::owner_all, error);
+  return {};
+}
+
+std::string SessionStore::numbered(std::string_view name, int number) {
+  std::string_view end;
+  if (name.ends_with(kExtension)) end = kExtension;
+  name.remove_suffix(end.size());
+  return fmt::format("{}-{}{}", name, number, end);
+}
+
+std::string SessionStore::automatic_name() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  char text[32];
+  return {text, std::strftime(text, sizeof text, "%Y-%m-%d", &local)};
 }
 
 std::vector<SessionStore::Entry> SessionStore::list() const {

@@ -20,11 +20,21 @@ class SessionStore {
   explicit SessionStore(std::filesystem::path folder) : folder_(std::move(folder)) {}
 
   bool has_folder() const { return !folder_.empty(); }
+  /// Makes the folder of this file, for its owner's eyes only, where the file is the store's own;
+  /// folders that a user named are the user's. Error: io.
+  [[nodiscard]] Result<void> make_folder_of(const std::filesystem::path& file) const;
   /// The file of a session. What has a slash in it, or the extension at its end, is a path.
   /// Error: invalid_argument for a name that makes no file, or where there is no folder.
   [[nodiscard]] Result<std::filesystem::path> file_of(std::string_view name) const;
+  /// Whether it names a file, and no session in the folder.
+  static bool is_path(std::string_view name);
   /// A name that can stand for a session.
   [[nodiscard]] static Result<void> check_name(std::string_view name);
+
+  /// The same name, or path, with a number behind it: "plan-2", "./plan-2.session".
+  static std::string numbered(std::string_view name, int number);
+  /// The name of a conversation that was given none: today's date.
+  static std::string automatic_name();
 
   struct Entry {
     std::string name;

@@ -170,8 +170,7 @@ int ChatLoop::read_messages() {
 int ChatLoop::run() {
   try {
     const int status = converse();
-    // What the end of a pipe leaves is done with; what a signal interrupts is not.
-    if (interactive_ || keep_ || interrupt_.requested() != 0) save_on_leaving(false);
+    save_on_leaving(false);
     return status;
   } catch (const ClosedPipe&) {
     save_on_leaving(true);

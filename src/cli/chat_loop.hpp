@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,15 +22,19 @@ namespace ingot {
 
 /// One conversation of a chat, and what belongs to it alone.
 struct OpenSession {
-  std::string name;  ///< empty: it was given none
+  std::string name;        ///< or the path of its file; empty: it was given none
+  bool automatic = false;  ///< nobody chose the name
   Settings settings;
   std::unique_ptr<ChatSession> session;
   TurnStats totals;
   int turns = 0;
   bool warned = false;        ///< that the context ends soon
   std::string attached;       ///< goes in front of the next message
+  std::string refused;        ///< the last question, where it could not be answered
   bool unsaved = false;       ///< it has turns that its file has not
   std::uint64_t used_at = 0;  ///< counts up with every change of session
+  /// Files whose content is this conversation's: as they were when it was read or written.
+  std::map<std::filesystem::path, Digest> files;
 };
 
 /// A chat from its first prompt to its end: reads messages (from a terminal with editing, a plain
@@ -75,13 +80,22 @@ class ChatLoop final : private ChatActions {
   OpenSession& add_session(std::string name, Settings settings);
   OpenSession* find_open(std::string_view name);
   void switch_to(OpenSession& open);
+  /// switch_to(), after which the one before can be returned to: one without a name gets one, an
+  /// empty one is closed.
+  void leave_for(OpenSession& open);
+  /// A name that no open session and no file has.
+  std::string free_name(const std::string& name) const;
+  /// Whether a new session may have this name; says why not.
+  bool may_be_called(std::string_view name);
   void close_session(const OpenSession& open);
   /// Gives back what the engine holds of the others; whether that was anything.
   bool release_other_sessions();
   /// Returns what was saved, for people.
-  Result<std::string> save_as(OpenSession& open, const std::filesystem::path& file);
+  Result<std::string> save_as(OpenSession& open, const std::filesystem::path& file,
+                              bool any_session = false);
   /// Saves what the user would miss. Never throws.
   void save_on_leaving(bool quietly);
+  void save_on_leaving(OpenSession& open, bool quietly);
   /// Reads a session file into a session that is open from then on. Error: the running one is as it
   /// was.
   Result<OpenSession*> open_saved(const std::filesystem::path& file, std::string name);
@@ -134,7 +148,6 @@ class ChatLoop final : private ChatActions {
   std::string last_thought_;
   bool leave_ = false;
   bool reader_gone_ = false;  ///< nobody reads our output any more
-  bool keep_ = false;         ///< --session: saved at the end, whatever ends it
   int status_ = 0;
 };
 

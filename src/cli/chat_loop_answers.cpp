@@ -65,15 +65,16 @@ Result<TurnStats> ChatLoop::generate(Turn turn, std::string question, AnswerView
 
 std::optional<TurnStats> ChatLoop::answer_once(Turn turn, std::string question) {
   AnswerView view({terminal_out_, colour_, fold_}, write_out);
-  // Kept for a second attempt, which only other sessions make possible.
-  std::string again = open_.size() > 1 ? question : std::string();
+  std::string again = question;  // for a second attempt, here or by /retry
   auto stats = generate(turn, std::move(question), view);
   if (!stats && stats.error().code == ErrorCode::exhausted && release_other_sessions()) {
     log::warn("{}; the state of the other sessions was given back, and this is tried again",
               stats.error().message);
-    stats = generate(turn, std::move(again), view);
+    stats = generate(turn, again, view);
   }
+  now_->refused.clear();
   if (!stats) {
+    if (turn == Turn::question) now_->refused = std::move(again);
     complain(stats.error());
     if (!interactive_) status_ = exit_status(stats.error().code);
     return std::nullopt;
@@ -83,6 +84,7 @@ std::optional<TurnStats> ChatLoop::answer_once(Turn turn, std::string question) 
   if (!options_.json) view.end();
   last_thought_ = view.thought();
   report(*stats);
+  if (session().awaits_answer()) say("Not answered: /retry answers it, /undo takes it back.");
   return *stats;
 }
 

@@ -41,13 +41,16 @@ void ChatLoop::help(std::string_view command) {
 }
 
 void ChatLoop::undo(std::string_view) {
+  now_->refused.clear();
   const bool undone = session().undo();
   now_->unsaved |= undone;
   say(undone ? "Taken back." : "There is nothing to take back.");
 }
 
 void ChatLoop::retry(std::string_view) {
-  answer(Turn::again);
+  // What was asked last is answered, also where it has no answer yet.
+  if (!now_->refused.empty()) return answer(Turn::question, std::exchange(now_->refused, {}));
+  answer(session().awaits_answer() ? Turn::as_it_stands : Turn::again);
 }
 
 void ChatLoop::edit(std::string_view text) {
@@ -139,8 +142,9 @@ void ChatLoop::set(std::string_view assignment) {
   if (value.empty()) {
     return write_out(fmt::format("{} = {}\n", name, for_terminal(show(now_->settings, *spec))));
   }
-  if (short_name(*spec) == "thinking") return think(value);
-  if (short_name(*spec) == "system") return set_system(value);
+  const bool is_system = short_name(*spec) == "system";
+  if (value != "unset" && short_name(*spec) == "thinking") return think(value);
+  if (value != "unset" && is_system) return set_system(value);
   Settings changed = now_->settings;
   if (value == "unset") {
     unset(changed, *spec);
@@ -152,6 +156,7 @@ void ChatLoop::set(std::string_view assignment) {
   }
   now_->settings = std::move(changed);
   apply_settings();
+  if (is_system) session().set_system(now_->settings.system);
   say(fmt::format("{} = {}", name, show(now_->settings, *spec)));
 }
 

@@ -13,6 +13,21 @@
 #include "src/text/utf8.hpp"
 
 namespace ingot {
+namespace {
+
+/// A file that a person names while the chat runs: what may never end, or never begin, is refused.
+Result<std::string> read_named_file(const std::filesystem::path& file, std::size_t max_bytes) {
+  std::error_code error;
+  const auto status = std::filesystem::status(file, error);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status) &&
+      !std::filesystem::is_directory(status)) {
+    return fail(ErrorCode::invalid_argument,
+                fmt::format("reading {}: this is no regular file", file.string()));
+  }
+  return read_text_file(file == "-" ? "./-" : file, max_bytes);
+}
+
+}  // namespace
 
 void ChatLoop::attach(std::string_view file) {
   if (file.empty()) {
@@ -20,7 +35,7 @@ void ChatLoop::attach(std::string_view file) {
     return say(had ? "Nothing is attached any more." : "Nothing is attached.");
   }
   const std::filesystem::path path(file);
-  const auto text = read_text_file(path, kMaxLineBytes);
+  const auto text = read_named_file(path, kMaxLineBytes);
   if (!text) return complain(text.error());
   if (!is_utf8(*text) || text->find('\0') != std::string::npos) {
     return complain(
@@ -47,7 +62,12 @@ void ChatLoop::export_to(std::string_view file) {
                      "line)"});
   }
   std::error_code error;
-  if (std::filesystem::exists(path, error)) {
+  if (path.has_parent_path() && !std::filesystem::is_directory(path.parent_path(), error)) {
+    return complain(
+        {ErrorCode::not_found, fmt::format("exporting to {}: there is no folder {}", path.string(),
+                                           path.parent_path().string())});
+  }
+  if (std::filesystem::exists(std::filesystem::symlink_status(path, error))) {
     return complain({ErrorCode::invalid_argument,
                      fmt::format("exporting to {}: the file is there already; name another one",
                                  path.string())});
@@ -67,7 +87,7 @@ void ChatLoop::tool(std::string_view file) {
   std::vector<std::string> tools;
   if (file != "none") {
     const std::filesystem::path path(file);
-    const auto json = read_text_file(path, kMaxMessagesBytes);
+    const auto json = read_named_file(path, kMaxMessagesBytes);
     if (!json) return complain(json.error());
     auto parsed = parse_chat_tools(*json, path.string());
     if (!parsed) return complain(parsed.error());

@@ -2,6 +2,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "runtime/base/error.hpp"
 #include "src/cli/environment.hpp"
@@ -15,11 +16,18 @@ struct DeviceChoice {
   std::string reason;  ///< one line for people: what was taken and why
 };
 
-/// Decides where the model runs: on the first GPU where there is a driver, a GPU and kernels for
-/// its architecture, else on the CPU.
-/// @param wanted "auto", "cuda" or "cpu"
+/// Decides where the model runs: on GPUs where there is a driver, a GPU for each rank and kernels
+/// for their architecture, else on the CPU.
+/// @param wanted   "auto", "cuda" or "cpu"
+/// @param devices  device_list() of the ranks' GPUs
 /// Error: unsupported if `wanted` cannot be had here; the message says why and what to do.
 [[nodiscard]] Result<DeviceChoice> choose_device(std::string_view wanted,
+                                                 const std::vector<int>& devices,
                                                  const Environment& environment);
+
+/// The GPUs of a model's ranks.
+/// @param text  numbers with commas between them: "0,2"; empty: the first ones
+/// Error: invalid_argument for what is no list of tp_size different GPUs.
+[[nodiscard]] Result<std::vector<int>> device_list(std::string_view text, int tp_size);
 
 }  // namespace ingot

@@ -1,10 +1,15 @@
 #include "src/cli/device_loader.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <optional>
 #include <thread>
 #include <utility>
 
+#include "runtime/base/log.hpp"
 #include "runtime/base/shared_library.hpp"
+#include "runtime/comm/peer_check.hpp"
 #include "src/cli/card_tuning.hpp"
 #include "src/cli/local_cards.hpp"
 #include "src/executor/device_engine.hpp"
@@ -34,6 +39,62 @@ std::vector<StepBucket> buckets_of(const DeviceLoadOptions& options, const Model
 
 }  // namespace
 
+namespace {
+
+/// Every rank's share, read at the same time; each thread has its rank's context.
+Result<std::vector<DeviceRank>> load_ranks(std::vector<cu::Context> contexts,
+                                           const Checkpoint& checkpoint, int threads) {
+  const std::size_t size = contexts.size();
+  std::vector<std::optional<executor::DeviceWeights>> weights(size);
+  std::vector<std::optional<Error>> errors(size);
+  const auto load = [&](std::size_t rank) {
+    try {
+      contexts[rank].make_current();
+      auto loaded =
+          executor::DeviceWeights::load(contexts[rank], checkpoint,
+                                        {.tp_rank = static_cast<int>(rank),
+                                         .tp_size = static_cast<int>(size),
+                                         .threads = std::max(1, threads / static_cast<int>(size))});
+      if (loaded) {
+        weights[rank].emplace(std::move(*loaded));
+      } else {
+        errors[rank] = loaded.error();
+      }
+    } catch (const EngineError& error) {
+      errors[rank] = error.error();
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    for (std::size_t rank = 1; rank < size; ++rank)
+      others.emplace_back([&, rank] { load(rank); });
+    load(0);
+  }
+  for (auto& error : errors) {
+    if (error) return Unexpected(std::move(*error));
+  }
+  std::vector<DeviceRank> ranks;
+  for (std::size_t rank = 0; rank < size; ++rank)
+    ranks.push_back({std::move(contexts[rank]), std::move(*weights[rank])});
+  return ranks;
+}
+
+/// What carries words between ranks: null where all reach each other's memory and it works.
+Result<std::shared_ptr<const nccl::NcclApi>> carrier(const std::vector<cu::Context>& contexts,
+                                                     const KernelCacheOptions& cache) {
+  const auto broken = find_broken_peers(contexts);
+  if (!broken) return nullptr;
+  auto nccl = nccl::NcclApi::open(library_search_path(cache.library_dirs));
+  if (!nccl) {
+    return fail(ErrorCode::not_found, fmt::format("{}; and NCCL, which could do without: {}",
+                                                  *broken, nccl.error().message));
+  }
+  log::warn("{}; going through NCCL {}, which is slower", *broken, (*nccl)->version_text());
+  return std::move(*nccl);
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Engine>> load_device_engine(const Checkpoint& checkpoint,
                                                    const DeviceLoadOptions& options) {
   auto driver = cu::DriverApi::open(library_search_path(options.cache.library_dirs));
@@ -42,10 +103,14 @@ Result<std::unique_ptr<Engine>> load_device_engine(const Checkpoint& checkpoint,
                           ? options.threads
                           : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   try {
-    cu::Context context = cu::Context::retain(*driver, 0);
+    std::vector<cu::Context> contexts;
+    for (const int device : options.devices)
+      contexts.push_back(cu::Context::retain(*driver, device));
+    auto nccl = carrier(contexts, options.cache);
+    if (!nccl) return Unexpected(nccl.error());
     auto store = open_kernel_store(options.cache, threads);
     if (!store) return Unexpected(store.error());
-    auto card = card_of(**driver, context.device());
+    auto card = card_of(**driver, contexts[0].device());
     if (!card) return Unexpected(card.error());
     KernelSource source{
         .kernels = std::move(*store),
@@ -54,22 +119,25 @@ Result<std::unique_ptr<Engine>> load_device_engine(const Checkpoint& checkpoint,
         .policy = policy_text(SearchPolicy{}, MeasurePolicy{}),
         .overrides = {},
     };
-    tune_first_run({.cache = options.cache,
-                    .config_json = checkpoint.directory() / "config.json",
-                    .config = checkpoint.config(),
-                    .buckets = buckets_of(options, checkpoint.config()),
-                    .card = {.limits = cu::limits_of(context.device()), .device = source.device},
-                    .device = 0,
-                    .jobs = threads,
-                    .budget_s = options.tuning_budget_s},
-                   *source.kernels, *source.records);
-    auto weights = executor::DeviceWeights::load(context, checkpoint, {.threads = threads});
-    if (!weights) return Unexpected(weights.error());
-    return std::make_unique<DeviceEngine>(std::move(context), checkpoint.config(),
-                                          std::move(*weights), std::move(source),
+    tune_first_run(
+        {.cache = options.cache,
+         .config_json = checkpoint.directory() / "config.json",
+         .config = checkpoint.config(),
+         .tp_size = static_cast<int>(contexts.size()),
+         .buckets = buckets_of(options, checkpoint.config()),
+         .card = {.limits = cu::limits_of(contexts.front().device()), .device = source.device},
+         .device = contexts.front().device().ordinal,
+         .jobs = threads,
+         .budget_s = options.tuning_budget_s},
+        *source.kernels, *source.records);
+    auto ranks = load_ranks(std::move(contexts), checkpoint, threads);
+    if (!ranks) return Unexpected(ranks.error());
+    ranks->front().context.make_current();
+    return std::make_unique<DeviceEngine>(std::move(*ranks), checkpoint.config(), std::move(source),
                                           DeviceOptions{.max_context = options.max_context,
                                                         .max_sequences = options.max_sequences,
-                                                        .jobs = threads});
+                                                        .jobs = threads,
+                                                        .nccl = std::move(*nccl)});
   } catch (const EngineError& error) {
     return Unexpected(error.error());
   }

@@ -134,7 +134,9 @@ std::vector<Finding> examine(const Settings& settings, const Environment& enviro
   std::vector<Finding> findings{examine_cpu(), examine_memory()};
   append(findings, examine_gpus(environment));
   findings.push_back(examine_cache(settings));
-  const auto device = choose_device(settings.device, environment);
+  const auto devices = device_list(settings.devices, static_cast<int>(settings.tp_size));
+  const Result<DeviceChoice> device =
+      devices ? choose_device(settings.device, *devices, environment) : Unexpected(devices.error());
   if (device) {
     findings.push_back({"device", State::good, device->reason, ""});
   } else {

@@ -1,7 +1,8 @@
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include "runtime/base/shared_library.hpp"
 #include "runtime/comm/nccl_api.hpp"
+#include "runtime/comm/peer_check.hpp"
 #include "runtime/cuda/context.hpp"
 #include "runtime/cuda/driver_api.hpp"
 #include "runtime/jit/nvrtc_api.hpp"
@@ -22,25 +23,38 @@ Finding describe(const cu::DeviceInfo& device) {
           ""};
 }
 
-/// Which pairs of cards reach each other's memory.
-Finding examine_peers(const cu::DriverApi& driver, const std::vector<cu::DeviceInfo>& devices) {
-  int pairs = 0, reachable = 0;
-  for (const cu::DeviceInfo& a : devices) {
-    for (const cu::DeviceInfo& b : devices) {
-      if (a.ordinal == b.ordinal) continue;
-      cu::CUdevice from = 0, to = 0;
-      int can = 0;
-      driver.check(driver.cuDeviceGet(&from, a.ordinal), "cuDeviceGet");
-      driver.check(driver.cuDeviceGet(&to, b.ordinal), "cuDeviceGet");
-      driver.check(driver.cuDeviceCanAccessPeer(&can, from, to), "cuDeviceCanAccessPeer");
-      ++pairs;
-      reachable += can != 0;
+/// Which cards use each other's memory, and whether what they read and write there is right.
+void examine_peers(std::shared_ptr<const cu::DriverApi> driver,
+                   const std::vector<cu::DeviceInfo>& devices, std::vector<Finding>& findings) {
+  std::vector<cu::Context> contexts;
+  for (const cu::DeviceInfo& device : devices)
+    contexts.push_back(cu::Context::retain(driver, device.ordinal));
+  constexpr const char* kWithout =
+      "tensor parallel goes through NCCL where cards cannot use each other's memory";
+  std::size_t good = 0;
+  std::vector<std::string> rows;
+  std::vector<std::string> broken;
+  for (const cu::Context& from : contexts) {
+    std::string row = fmt::format("gpu {}:", from.device().ordinal);
+    for (const cu::Context& to : contexts) {
+      if (&from == &to) {
+        row += " -";
+        continue;
+      }
+      const auto works = check_peers(from, to);
+      row += works ? " yes" : " no";
+      good += works ? 1 : 0;
+      if (!works) broken.push_back(works.error().message);
     }
+    rows.push_back(std::move(row));
   }
-  const std::string detail = fmt::format("{} of {} ordered pairs of cards", reachable, pairs);
-  if (reachable == pairs) return {"peer access", State::good, detail, ""};
-  return {"peer access", State::absent, detail,
-          "tensor parallel goes through NCCL where peers cannot reach each other"};
+  const std::size_t pairs = contexts.size() * (contexts.size() - 1);
+  findings.push_back({"peer memory", good == pairs ? State::good : State::absent,
+                      fmt::format("{} of {} ordered pairs read and write ({})", good, pairs,
+                                  fmt::join(rows, "; ")),
+                      good == pairs ? "" : kWithout});
+  for (std::string& pair : broken)
+    findings.push_back({"peer memory", State::absent, std::move(pair), kWithout});
 }
 
 void examine_driver(const std::vector<std::filesystem::path>& directories,
@@ -60,7 +74,7 @@ void examine_driver(const std::vector<std::filesystem::path>& directories,
     const std::vector<cu::DeviceInfo> devices = cu::list_devices(**driver);
     for (const cu::DeviceInfo& device : devices)
       findings.push_back(describe(device));
-    if (devices.size() > 1) findings.push_back(examine_peers(**driver, devices));
+    if (devices.size() > 1) examine_peers(*driver, devices, findings);
   } catch (const EngineError& error) {
     findings.push_back({"gpu", State::absent, error.error().message,
                         "see `nvidia-smi`; without a card the model runs on the CPU"});

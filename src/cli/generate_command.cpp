@@ -2,18 +2,26 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <chrono>
+#include <charconv>
 #include <cstring>
+#include <memory>
+#include <utility>
 
 #include "runtime/base/log.hpp"
 #include "src/batch/batch_job.hpp"
+#include "src/batch/merge_outputs.hpp"
 #include "src/batch/output_file.hpp"
+#include "src/cli/generate_report.hpp"
 #include "src/cli/interrupt.hpp"
 #include "src/cli/model_loader.hpp"
 #include "src/cli/progress.hpp"
+#include "src/cli/read_text_file.hpp"
+#include "src/text/utf8.hpp"
 
 namespace ingot {
 namespace {
@@ -63,32 +71,40 @@ BatchFormat format_of(const GenerateOptions& options) {
                   options.input.string()));
 }
 
-/// Seconds and token rates since the start.
-class Rates {
- public:
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
-  std::string text(const BatchCounts& counts, const Scheduler::Totals& totals) const {
-    const double elapsed = std::max(seconds(), 1e-9);
-    return fmt::format(
-        "{} answered, {} failed; tokens in {} ({:.0f}/s), out {} ({:.1f}/s); {:.1f} s",
-        counts.answered, counts.failed, totals.prompt_tokens,
-        static_cast<double>(totals.prompt_tokens) / elapsed, totals.generated_tokens,
-        static_cast<double>(totals.generated_tokens) / elapsed, elapsed);
-  }
+/// Lines that are looked at to begin with the longest of them.
+constexpr std::size_t kSortedLines = 256;
+constexpr int kFullDiskWait_ms = 1000;
+constexpr std::size_t kMaxTemplateBytes = std::size_t{16} << 20;
 
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
+/// Whether it is, or will be, a regular file.
+bool is_file(const std::filesystem::path& output) {
+  std::error_code error;
+  if (output == "-") return false;
+  return !std::filesystem::exists(output, error) || std::filesystem::is_regular_file(output, error);
+}
+
+std::shared_ptr<const LineTemplate> read_template(const GenerateOptions& options) {
+  const std::string json = value_or_throw(read_text_file(options.line_template, kMaxTemplateBytes));
+  return std::make_shared<const LineTemplate>(
+      value_or_throw(LineTemplate::parse(json, options.line_template.string())));
+}
 
 BatchOptions batch_options(const GenerateOptions& options, const LoadedModel& model,
-                           BatchFormat format) {
+                           BatchFormat format, std::shared_ptr<const DoneLines> done) {
   const Settings& settings = options.settings;
   BatchOptions batch;
   batch.format = format;
   batch.plain_text = options.text;
   batch.max_waiting = static_cast<std::size_t>(settings.max_batch);
+  if (options.longest_first) batch.max_waiting = std::max(batch.max_waiting, kSortedLines);
+  batch.window = std::max(batch.window, 4 * batch.max_waiting);
+  // A file is brought into order at its end. What cannot be is written in order, and answers alone
+  // do not say whose they are.
+  const bool in_order = options.text || (options.input_order && !is_file(options.output));
+  batch.order = in_order ? OutputOrder::input : OutputOrder::finish;
+  batch.shard = options.shard;
+  batch.done = std::move(done);
+  if (!options.line_template.empty()) batch.line_template = read_template(options);
   BatchDefaults& defaults = batch.defaults;
   defaults.sampling = sampling_params(settings, 0);
   defaults.seed = defaults.sampling.seed;
@@ -101,55 +117,218 @@ BatchOptions batch_options(const GenerateOptions& options, const LoadedModel& mo
   return batch;
 }
 
-int run_job(const GenerateOptions& options, BatchFormat format, const InputFile& input,
-            OutputFile& output, LoadedModel& model, const InterruptGuard& interrupt) {
-  Scheduler scheduler(*model.engine, *model.tokenizer, scheduler_options(options.settings));
-  BatchJob job(scheduler, *model.tokenizer, batch_options(options, model, format));
-  LineReader lines(input.fd(), options.input.string(), kMaxLineBytes, interrupt.wake_fd());
-  Progress progress(Progress::standard_error());
-  const Rates rates;
+OutputFile::Existing existing_of(const GenerateOptions& options) {
+  if (options.resume) return OutputFile::Existing::resume;
+  return options.force ? OutputFile::Existing::replace : OutputFile::Existing::refuse;
+}
 
-  BatchJob::Hooks hooks;
-  hooks.write = [&](std::string_view text) { return output.append(text); };
-  hooks.should_stop = [&] { return interrupt.requested() != 0; };
-  hooks.on_progress = [&](const BatchCounts& counts) {
-    if (options.quiet || !progress.due()) return;
-    progress.show(
-        fmt::format("{}; {} running", rates.text(counts, scheduler.totals()), scheduler.running()));
-  };
-  hooks.on_error = [&](const BatchError& error) {
-    // With plain text the output has no room for the reason.
-    if (!options.text) return;
-    progress.clear();
-    log::warn("line {}: {}", error.line, error.message);
-  };
-  const auto ran = job.run(lines, hooks);
-  progress.clear();
-  if (output.reader_gone()) return kClosedPipeStatus;
-  const BatchCounts counts = value_or_throw(ran);
+/// What an earlier run has written, which is what this one need not do.
+std::shared_ptr<const DoneLines> recover(const GenerateOptions& options, OutputFile& output) {
+  auto done = std::make_shared<DoneLines>();
+  value_or_throw(
+      output.recover([&](std::string_view line, std::int64_t number) -> Result<std::int64_t> {
+        const auto answer = parse_answer_line(line);
+        if (!answer) {
+          return fail(ErrorCode::corrupt,
+                      fmt::format("going on with {}: line {} is no answer of ingot generate; move "
+                                  "the file away, or give --force to begin anew",
+                                  options.output.string(), number));
+        }
+        if (answer->failed && options.retry_failed) return 0;
+        done->add(*answer);
+        return answer->line;
+      }));
+  return done;
+}
 
-  if (counts.interrupted) {
-    log::warn("interrupted: {}; {}", rates.text(counts, scheduler.totals()),
-              output.empty()
-                  ? std::string("no line was finished")
-                  : fmt::format("the finished lines are in {}", output.partial().string()));
-    return interrupted_status(interrupt.requested());
+/// How far a file was read; 0 where it is none.
+std::int64_t bytes_read(const InputFile& input) {
+  return std::max<std::int64_t>(0, ::lseek(input.fd(), 0, SEEK_CUR));
+}
+
+std::int64_t size_of(const GenerateOptions& options) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(options.input, error)) return 0;
+  const auto bytes = std::filesystem::file_size(options.input, error);
+  return error ? 0 : static_cast<std::int64_t>(bytes);
+}
+
+/// One batch from its first line to its last.
+class GenerateRun {
+ public:
+  GenerateRun(const GenerateOptions& options, OutputFile& output, LoadedModel& model,
+              const InterruptGuard& interrupt)
+      : options_(options),
+        output_(output),
+        interrupt_(interrupt),
+        scheduler_(*model.engine, *model.tokenizer, scheduler_options_of(options)),
+        report_(static_cast<int>(options.settings.max_batch), size_of(options)) {
+    if (!options.stats.empty()) value_or_throw(report_.open_stats(options.stats));
   }
+
+  int run(LoadedModel& model, BatchFormat format, const InputFile& input,
+          std::shared_ptr<const DoneLines> done) {
+    BatchJob job(scheduler_, *model.tokenizer,
+                 batch_options(options_, model, format, std::move(done)));
+    LineReader lines(input.fd(), options_.input.string(), kMaxLineBytes, interrupt_.wake_fd());
+    BatchJob::Hooks hooks;
+    hooks.write = [&](std::string_view text) { return write(text); };
+    hooks.on_written = [&](std::int64_t line, std::size_t bytes) {
+      output_.note_line(line, bytes);
+    };
+    hooks.should_finish = [&] { return should_finish(); };
+    hooks.should_stop = [&] { return interrupt_.count() > 1; };
+    hooks.on_progress = [&](const BatchCounts& counts) { show(counts, bytes_read(input)); };
+    hooks.on_error = [&](const BatchError& error) {
+      // With plain text the output has no room for the reason.
+      if (!options_.text) return;
+      progress_.clear();
+      log::warn("line {}: {}", error.line, error.message);
+    };
+    const auto ran = job.run(lines, hooks);
+    progress_.clear();
+    if (output_.reader_gone()) return kClosedPipeStatus;
+    if (!ran && gave_up_waiting_) {
+      log::warn("{}", ran.error().message);
+      return interrupted_status(interrupt_.requested());
+    }
+    const BatchCounts counts = value_or_throw(ran);
+    report_.write_stats(counts, scheduler_, bytes_read(input), true);
+    return conclude(counts);
+  }
+
+ private:
+  static SchedulerOptions scheduler_options_of(const GenerateOptions& options) {
+    SchedulerOptions out = scheduler_options(options.settings);
+    out.longest_first = options.longest_first;
+    return out;
+  }
+
+  /// The first signal: no line is begun any more. A second one of the same kind ends the program,
+  /// one of another kind the job.
+  bool should_finish() {
+    if (!finishing_ && interrupt_.requested() != 0) {
+      finishing_ = true;
+      if (scheduler_.running() > 0 && !options_.quiet) {
+        progress_.clear();
+        log::info("ending the {} lines in flight; once more drops them", scheduler_.running());
+      }
+    }
+    return finishing_;
+  }
+
+  /// A full disk is waited for: somebody may make room.
+  Result<void> write(std::string_view text) {
+    bool said = false;
+    while (true) {
+      auto written = output_.append(text);
+      if (written || !output_.full() || options_.stop_when_full) return written;
+      text.remove_prefix(output_.taken());
+      if (!std::exchange(said, true)) {
+        progress_.clear();
+        log::warn("{}; waiting for room (Ctrl-C ends the run)", written.error().message);
+      }
+      pollfd wake{interrupt_.wake_fd(), POLLIN, 0};
+      if (interrupt_.requested() == 0) (void)::poll(&wake, 1, kFullDiskWait_ms);
+      if (interrupt_.requested() != 0) {
+        gave_up_waiting_ = true;
+        return written;
+      }
+    }
+  }
+
+  void show(const BatchCounts& counts, std::int64_t bytes_read) {
+    value_or_throw(output_.sync_if_due());
+    report_.write_stats(counts, scheduler_, bytes_read, false);
+    if (options_.quiet || !progress_.due()) return;
+    progress_.show(report_.progress(counts, scheduler_, bytes_read));
+  }
+
+  int conclude(const BatchCounts& counts) {
+    const std::string summary = report_.summary(counts, scheduler_.totals());
+    if (counts.interrupted) {
+      log::warn("interrupted: {}; {}", summary,
+                output_.empty()
+                    ? std::string("no line was finished")
+                    : fmt::format("the finished lines are in {}{}", output_.partial().string(),
+                                  options_.text ? "" : "; --resume goes on"));
+      return interrupted_status(interrupt_.requested());
+    }
+    value_or_throw(output_.commit());
+    if (!options_.quiet) {
+      log::info("{}{}", summary,
+                counts.blank > 0 ? fmt::format("; {} blank lines skipped", counts.blank) : "");
+    }
+    return counts.failed > 0 ? 1 : 0;
+  }
+
+  const GenerateOptions& options_;
+  OutputFile& output_;
+  const InterruptGuard& interrupt_;
+  Scheduler scheduler_;
+  GenerateReport report_;
+  Progress progress_{Progress::standard_error()};
+  bool finishing_ = false;  ///< a signal has come
+  bool gave_up_waiting_ = false;
+};
+
+int run_merge(const GenerateOptions& options) {
+  const InputFile input(options.input);
+  OutputMerge merge;
+  for (const auto& file : options.merge) {
+    std::error_code error;
+    if (std::filesystem::equivalent(file, options.output, error)) {
+      throw EngineError(
+          ErrorCode::invalid_argument,
+          fmt::format("merging {}: it is the output, too; name another output", file.string()));
+    }
+    value_or_throw(merge.add(file));
+  }
+  OutputFile output =
+      value_or_throw(OutputFile::create(options.output, options.input, existing_of(options)));
+  LineReader lines(input.fd(), options.input.string());
+  const auto merged =
+      merge.write(lines, [&](std::string_view text) { return output.append(text); });
+  if (output.reader_gone()) return kClosedPipeStatus;
+  const OutputMerge::Counts counts = value_or_throw(merged);
   value_or_throw(output.commit());
   if (!options.quiet) {
-    log::info("{}{}", rates.text(counts, scheduler.totals()),
-              counts.blank > 0 ? fmt::format("; {} blank lines skipped", counts.blank) : "");
+    log::info("{} answers of {} files are in {}; {} of them failed", counts.lines,
+              options.merge.size(), options.output.string(), counts.failed);
   }
   return counts.failed > 0 ? 1 : 0;
 }
 
 }  // namespace
 
+Result<InputShard> parse_shard(std::string_view text) {
+  const std::size_t slash = std::min(text.find('/'), text.size());
+  InputShard shard;
+  const auto number = [](std::string_view digits, std::int64_t& to) {
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), to);
+    return error == std::errc{} && end == digits.data() + digits.size();
+  };
+  if (slash < text.size() && number(text.substr(0, slash), shard.index) &&
+      number(text.substr(slash + 1), shard.count) && shard.index >= 1 &&
+      shard.index <= shard.count) {
+    return shard;
+  }
+  return fail(ErrorCode::invalid_argument,
+              fmt::format("--shard must be I/N with I from 1 to N, as 2/8, not \"{}\"",
+                          cut_utf8(text, 60)));
+}
+
 int run_generate(const GenerateOptions& options) {
   ignore_closed_pipes();
+  if (!options.merge.empty()) return run_merge(options);
+  if (options.resume && options.text) {
+    throw EngineError(ErrorCode::invalid_argument,
+                      "--resume: answers that are written with --text do not say whose they are");
+  }
   const BatchFormat format = format_of(options);
   const InputFile input(options.input);
-  value_or_throw(OutputFile::check(options.output, options.input, options.force));
+  value_or_throw(OutputFile::check(options.output, options.input, existing_of(options)));
+  if (!options.line_template.empty()) (void)read_template(options);
   OpenedModel opened =
       value_or_throw(open_model(options.settings, options.environment, WithTokenizer::yes));
   value_or_throw(check_sampling(options.settings, opened.config()));
@@ -160,8 +339,12 @@ int run_generate(const GenerateOptions& options) {
   // on is a request.
   const InterruptGuard interrupt;
   OutputFile output =
-      value_or_throw(OutputFile::create(options.output, options.input, options.force));
-  return run_job(options, format, input, output, model, interrupt);
+      value_or_throw(OutputFile::create(options.output, options.input, existing_of(options)));
+  if (options.input_order && !options.text) output.remember_lines();
+  std::shared_ptr<const DoneLines> done;
+  if (options.resume) done = recover(options, output);
+  GenerateRun run(options, output, model, interrupt);
+  return run.run(model, format, input, std::move(done));
 }
 
 }  // namespace ingot

@@ -14,6 +14,7 @@ namespace {
 
 // A signal handler can reach nothing but a global.
 volatile std::sig_atomic_t pending_signal = 0;
+volatile std::sig_atomic_t signal_count = 0;
 volatile std::sig_atomic_t window_changed = 0;
 volatile std::sig_atomic_t wake_write = -1;
 
@@ -27,6 +28,7 @@ void wake() {
 
 void remember(int signal) {
   pending_signal = signal;
+  signal_count = signal_count + 1;
   wake();
 }
 
@@ -58,6 +60,7 @@ void listen(Listening listening) {
 
 InterruptGuard::InterruptGuard(Listening listening) : listening_(listening) {
   pending_signal = 0;
+  signal_count = 0;
   window_changed = 0;
   if (::pipe2(wake_, O_CLOEXEC | O_NONBLOCK) != 0) {
     throw EngineError(ErrorCode::io,
@@ -85,8 +88,13 @@ int InterruptGuard::requested() const {
   return pending_signal;
 }
 
+int InterruptGuard::count() const {
+  return signal_count;
+}
+
 void InterruptGuard::reset() {
   pending_signal = 0;
+  signal_count = 0;
   char bytes[64];
   while (::read(wake_[0], bytes, sizeof(bytes)) > 0) {
   }

@@ -20,6 +20,8 @@ class InterruptGuard {
 
   /// The signal that came, or 0.
   int requested() const;
+  /// How many came since the start, or since reset().
+  int count() const;
   /// Readable once a signal came: who waits for input waits for this beside it. A flag alone could
   /// be set just before the wait begins.
   int wake_fd() const { return wake_[0]; }

@@ -42,7 +42,9 @@ Result<void> check_is_folder(const std::string& model) {
 Result<OpenedModel> open_model(const Settings& settings, const Environment& environment,
                                WithTokenizer with_tokenizer) {
   if (auto folder = check_is_folder(settings.model); !folder) return Unexpected(folder.error());
-  const auto device = choose_device(settings.device, environment);
+  auto devices = device_list(settings.devices, static_cast<int>(settings.tp_size));
+  if (!devices) return Unexpected(devices.error());
+  const auto device = choose_device(settings.device, *devices, environment);
   if (!device) return Unexpected(device.error());
   auto checkpoint = open_checkpoint(settings.model);
   if (!checkpoint) return Unexpected(checkpoint.error());
@@ -67,6 +69,7 @@ Result<OpenedModel> open_model(const Settings& settings, const Environment& envi
       .efforts = efforts,
       .max_context = max_context,
       .device = device->device,
+      .devices = std::move(*devices),
       .device_reason = settings.device == "auto" ? device->reason : std::string(),
   };
 }
@@ -78,11 +81,13 @@ Result<LoadedModel> load_weights(OpenedModel opened, const Settings& settings,
   model.name = std::move(opened.name);
   model.tokenizer = std::move(opened.tokenizer);
   model.efforts = opened.efforts;
+  model.device = opened.device;
   if (opened.device == Device::cuda) {
     auto engine = load_device_engine(
         opened.checkpoint,
         {.cache = kernel_cache_options(settings, environment),
          .max_context = opened.max_context,
+         .devices = std::move(opened.devices),
          .max_sequences = std::max(16, 2 * static_cast<int>(settings.max_batch) + 8),
          .max_batch = static_cast<int>(settings.max_batch),
          .prefill_chunk = static_cast<int>(settings.prefill_chunk),

@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "runtime/base/error.hpp"
 #include "runtime/base/hash.hpp"
@@ -23,6 +24,7 @@ struct LoadedModel {
   std::unique_ptr<Engine> engine;
   std::optional<Tokenizer> tokenizer;
   EffortTable efforts = EffortTable::april;
+  Device device = Device::cpu;
   Digest fingerprint;  ///< model_fingerprint(), where a command asked for it
 };
 
@@ -37,7 +39,8 @@ struct OpenedModel {
   EffortTable efforts = EffortTable::april;
   std::int64_t max_context = 0;
   Device device = Device::cpu;
-  std::string device_reason;  ///< which device was taken and why, where the user left that open
+  std::vector<int> devices = {};  ///< GPUs of the tensor parallel ranks
+  std::string device_reason;      ///< which device was taken and why, where the user left that open
 
   const ModelConfig& config() const { return checkpoint.config(); }
 };

@@ -56,6 +56,7 @@ struct Parsed {
   ChatOptions chat;
   std::string chat_prompt;
   GenerateOptions generate;
+  std::string generate_order = "finish", generate_shard, generate_full = "wait";
   ScoreOptions score;
   std::string score_tokens, score_text, score_top = "5";
   bool score_no_bos = false;
@@ -119,6 +120,37 @@ CLI::App* add_generate(CLI::App& app, Parsed& parsed) {
                    "extension .jsonl or .txt")
       ->type_name("auto|jsonl|text")
       ->check(CLI::IsMember({"auto", "jsonl", "text"}));
+  generate
+      ->add_option("--template", parsed.generate.line_template,
+                   "body of a chat completion; {{name}} in its texts is a field of each line")
+      ->type_name("FILE.json");
+  generate
+      ->add_option("--order", parsed.generate_order,
+                   "of the answers: as they finish, or as their lines stand in the input")
+      ->type_name("finish|input")
+      ->check(CLI::IsMember({"finish", "input"}));
+  generate->add_flag("--resume", parsed.generate.resume,
+                     "go on with what an earlier run wrote: lines whose custom_id has an answer "
+                     "there are passed over");
+  generate->add_flag("--retry-failed", parsed.generate.retry_failed,
+                     "with --resume: answer the lines that failed again");
+  generate->add_option("--shard", parsed.generate_shard, "take the I-th of every N lines")
+      ->type_name("I/N");
+  generate
+      ->add_option("--merge", parsed.generate.merge,
+                   "answer nothing: put the outputs of all shards together in OUT, in the order of "
+                   "IN, if each line has its answer")
+      ->type_name("FILE")
+      ->expected(1, 100000);
+  generate->add_option("--stats", parsed.generate.stats, "write figures as JSON, a line a second")
+      ->type_name("FILE");
+  generate
+      ->add_option("--disk-full", parsed.generate_full,
+                   "wait for room, or stop with what is written")
+      ->type_name("wait|stop")
+      ->check(CLI::IsMember({"wait", "stop"}));
+  generate->add_flag("--longest-first", parsed.generate.longest_first,
+                     "begin with the longest of the next 256 lines");
   generate->add_flag("--text", parsed.generate.text,
                      "write the answers alone, one a line (newline as \\n, backslash as \\\\)");
   generate->add_flag("--force", parsed.generate.force, "replace an existing output file");
@@ -129,6 +161,7 @@ CLI::App* add_generate(CLI::App& app, Parsed& parsed) {
   generate->footer(
       "Example:\n"
       "  ingot generate --model DIR --input requests.jsonl --output answers.jsonl\n"
+      "  ingot generate --input requests.jsonl --output answers.jsonl --merge answers-*.jsonl\n"
       "Answers stand in OUT.partial until all are there; OUT is then made by renaming it.\n"
       "Exit status: 0 all lines answered, 1 some failed, 2 nothing started, 130 interrupted.");
   return generate;
@@ -148,7 +181,10 @@ CLI::App* add_score(CLI::App& app, Parsed& parsed) {
       ->type_name("DIR");
   sources->require_option(1);
   score
-      ->add_option("--top", parsed.score_top, "likeliest tokens shown at each position (default 5)")
+      ->add_option(
+          "--top", parsed.score_top,
+          "likeliest tokens shown at each position (default 5); lists the positions of a text "
+          "too")
       ->type_name("N");
   score->add_flag("--no-bos", parsed.score_no_bos,
                   "score a text without the begin-of-sentence token in front");
@@ -444,7 +480,12 @@ Result<Command> parse_command_line(std::span<const char* const> arguments,
     if (!settings) return Unexpected(settings.error());
     parsed.chat.settings = settings->values();
     parsed.chat.environment = environment;
-    if (chat->count("--prompt") > 0) parsed.chat.prompt = parsed.chat_prompt;
+    if (chat->count("--prompt") > 0) {
+      if (parsed.chat_prompt.find_first_not_of(" \t\r\n") == std::string::npos) {
+        return fail(ErrorCode::invalid_argument, "--prompt: the question is empty");
+      }
+      parsed.chat.prompt = parsed.chat_prompt;
+    }
     return parsed.chat;
   }
   if (generate->parsed()) {
@@ -452,6 +493,20 @@ Result<Command> parse_command_line(std::span<const char* const> arguments,
     if (!settings) return Unexpected(settings.error());
     parsed.generate.settings = settings->values();
     parsed.generate.environment = environment;
+    parsed.generate.input_order = parsed.generate_order == "input";
+    parsed.generate.stop_when_full = parsed.generate_full == "stop";
+    if (generate->count("--shard") > 0) {
+      const auto shard = parse_shard(parsed.generate_shard);
+      if (!shard) return Unexpected(shard.error());
+      parsed.generate.shard = *shard;
+    }
+    if (parsed.generate.retry_failed && !parsed.generate.resume) {
+      return fail(ErrorCode::invalid_argument, "--retry-failed needs --resume");
+    }
+    if (parsed.generate.resume && parsed.generate.force) {
+      return fail(ErrorCode::invalid_argument,
+                  "--resume keeps what is there and --force replaces it: give one");
+    }
     return parsed.generate;
   }
   if (score->parsed()) {
@@ -462,6 +517,7 @@ Result<Command> parse_command_line(std::span<const char* const> arguments,
     const auto top = whole_number("--top", parsed.score_top, 0, 1000);
     if (!top) return Unexpected(top.error());
     parsed.score.top = static_cast<int>(*top);
+    parsed.score.positions = score->count("--tokens") > 0 || score->count("--top") > 0;
     parsed.score.bos = !parsed.score_no_bos;
     if (score->count("--tokens") > 0) parsed.score.tokens = parsed.score_tokens;
     if (score->count("--text") > 0) parsed.score.text = parsed.score_text;

@@ -1,6 +1,8 @@
 #include "src/cli/program.hpp"
 
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -70,6 +72,9 @@ Result<void> choose_model(Command& command, const Environment& environment) {
       [&](auto& options) -> Result<void> {
         auto* const model = model_of(options);
         if (model == nullptr || !model->empty()) return {};
+        if constexpr (requires { options.merge; }) {
+          if (!options.merge.empty()) return {};  // answers are put together without one
+        }
         const auto builtin = find_builtin_model(environment.program);
         if (!builtin) return Unexpected(builtin.error());
         log::info("no --model is given: taking the built-in one, {}", builtin->string());
@@ -77,6 +82,14 @@ Result<void> choose_model(Command& command, const Environment& environment) {
         return {};
       },
       command);
+}
+
+/// A standard stream that was closed before we began would be the next file that is opened. Reading
+/// it finds its end now, writing to it fails.
+void occupy_closed_streams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF) (void)::open("/dev/null", O_RDONLY);
+  }
 }
 
 int report(const Error& error) {
@@ -87,6 +100,7 @@ int report(const Error& error) {
 }  // namespace
 
 int run_program(int argc, const char* const* argv) {
+  occupy_closed_streams();
   try {
     // The program runs itself to compile and to try kernels; nobody types these commands.
     if (argc > 1 && std::string_view(argv[1]) == jit::kCompileWorkerCommand) {

@@ -3,6 +3,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -20,6 +21,12 @@ std::string_view cut(std::string_view line, int columns) {
     if (seen++ == columns) return line.substr(0, i);
   }
   return line;
+}
+
+std::size_t characters(std::string_view text) {
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  }));
 }
 
 }  // namespace
@@ -51,17 +58,21 @@ bool Progress::due() const {
 void Progress::show(std::string_view line) {
   shown_at_ = output_.now_s();
   if (output_.terminal) {
-    // One column stays free: some terminals wrap when the last one is written.
-    output_.write("\r" + std::string(cut(line, output_.columns() - 1)) + "\x1b[K");
-    on_screen_ = true;
+    // One column stays free: some terminals wrap when the last one is written. Blanks instead of an
+    // escape sequence: a terminal need not know any.
+    const std::string_view shown = cut(line, output_.columns() - 1);
+    const std::size_t width = characters(shown);
+    const std::size_t rest = on_screen_ > width ? on_screen_ - width : 0;
+    output_.write("\r" + std::string(shown) + std::string(rest, ' ') + std::string(rest, '\b'));
+    on_screen_ = width;
   } else {
     output_.write(std::string(line) + "\n");
   }
 }
 
 void Progress::clear() {
-  if (on_screen_) output_.write("\r\x1b[K");
-  on_screen_ = false;
+  if (on_screen_ > 0) output_.write("\r" + std::string(on_screen_, ' ') + "\r");
+  on_screen_ = 0;
 }
 
 }  // namespace ingot

@@ -36,7 +36,7 @@ class Progress {
  private:
   Output output_;
   double shown_at_ = 0;
-  bool on_screen_ = false;
+  std::size_t on_screen_ = 0;  ///< columns of the status line
 };
 
 }  // namespace ingot

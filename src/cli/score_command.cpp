@@ -110,7 +110,8 @@ Result<std::vector<TokenId>> tokens_of_text(const OpenedModel& model, const Scor
 }
 
 int score_tokens(const LoadedModel& model, const std::vector<TokenId>& tokens,
-                 const ScoreOptions& options, bool list_positions) {
+                 const ScoreOptions& options) {
+  const bool list_positions = options.positions;
   Perplexity sum;
   std::int64_t index = 0;
   std::string positions;  // printed when all are there: half an object is none
@@ -173,7 +174,7 @@ int run_score(const ScoreOptions& options) {
   value_or_throw(check_scorable(opened.config().vocab_size, opened.max_context, tokens));
   const LoadedModel model =
       value_or_throw(load_weights(std::move(opened), options.settings, options.environment));
-  return score_tokens(model, tokens, options, options.tokens.has_value());
+  return score_tokens(model, tokens, options);
 }
 
 }  // namespace ingot

@@ -17,7 +17,8 @@ struct ScoreOptions {
   std::filesystem::path input;        ///< --input: a text file
   std::filesystem::path vectors;      ///< --vectors: captured continuations of the official API
   int top = 5;
-  bool bos = true;  ///< texts are scored after the model's begin-of-sentence token
+  bool positions = false;  ///< every position is listed, not the sum alone
+  bool bos = true;         ///< texts are scored after the model's begin-of-sentence token
   bool json = false;
 };
 

@@ -7,6 +7,9 @@
 namespace ingot {
 namespace {
 
+/// Ctrl-C waits for no longer; half of what a person takes for a hang.
+constexpr double kCpuStep_s = 0.5;
+
 /// The words that assign_words() makes the same value of; none where it is unset.
 std::vector<std::string> words_of(const Settings& settings, const SettingSpec& spec) {
   return std::visit(
@@ -97,6 +100,7 @@ ChatSessionOptions session_options(const Settings& settings, const LoadedModel& 
   out.encoding.keep_thinking = settings.keep_thinking;
   out.sampling = sampling_params(settings, std::random_device{}());
   out.scheduler = scheduler_options(settings);
+  if (model.device == Device::cpu) out.step_s = kCpuStep_s;
   out.system = settings.system;
   return out;
 }

@@ -19,6 +19,7 @@ struct Settings {
   std::string model;
   std::string device = "auto";
   std::int64_t tp_size = 1;
+  std::string devices;
   std::int64_t threads = 0;
   std::int64_t context = 16384;
   std::int64_t prefill_chunk = 512;

@@ -57,27 +57,31 @@ class Parts {
   std::map<std::string, DecodeTiming::Part> parts_;
 };
 
-/// Each kind of launch in a graph of its own, one after another through all layers.
-std::vector<DecodeTiming::Part> time_alone(DeviceEngine::Impl& e, const executor::Bucket& bucket) {
+/// Each kind of launch in a graph of its own, one after another through all layers. Every rank does
+/// the same at the same time.
+std::vector<DecodeTiming::Part> time_alone(executor::EngineRanks& ranks, executor::EngineRank& rank,
+                                           const executor::StepProgram& program) {
+  if (rank.links && rank.links->has_nccl()) return {};  // parts of an exchange need each other
   std::map<std::string, std::vector<const executor::StepLaunch*>> kinds;
-  for (const executor::StepLaunch& launch : bucket.program.launches())
+  for (const executor::StepLaunch& launch : program.launches())
     kinds[std::string(launch.name)].push_back(&launch);
-  auto begin = cu::Event::create(e.context, cu::Event::Timing::on);
-  auto end = cu::Event::create(e.context, cu::Event::Timing::on);
+  auto begin = cu::Event::create(rank.context, cu::Event::Timing::on);
+  auto end = cu::Event::create(rank.context, cu::Event::Timing::on);
   Parts parts;
   for (const auto& [name, launches] : kinds) {
-    cu::Capture capture(e.stream);
+    ranks.meet();  // nobody records while another rank's launches may wait for this one's
+    cu::Capture capture(rank.stream);
     for (const executor::StepLaunch* launch : launches)
-      cu::launch(e.stream, launch->kernel->kernel.function(), launch->kernel->shape,
-                 launch->args.data());
+      program.launch_one(rank.stream, *launch);
     const auto graph = cu::GraphExec::instantiate(capture.finish());
+    ranks.meet();
     constexpr int kRounds = 3;
-    graph.launch(e.stream);
-    begin.record(e.stream);
+    graph.launch(rank.stream);
+    begin.record(rank.stream);
     for (int i = 0; i < kRounds; ++i)
-      graph.launch(e.stream);
-    end.record(e.stream);
-    end.synchronize();
+      graph.launch(rank.stream);
+    end.record(rank.stream);
+    rank.finish();
     const double us = static_cast<double>(end.us_since(begin)) / kRounds;
     for (std::size_t i = 0; i < launches.size(); ++i)
       parts.add(name, us / static_cast<double>(launches.size()));
@@ -88,7 +92,7 @@ std::vector<DecodeTiming::Part> time_alone(DeviceEngine::Impl& e, const executor
 }  // namespace
 
 void DeviceEngine::fill_context() {
-  impl_->state.fill(impl_->stream);
+  impl_->ranks.run([](executor::EngineRank& rank) { rank.state->fill(rank.stream); });
 }
 
 SequenceId DeviceEngine::create_filled(std::int64_t length) {
@@ -107,7 +111,7 @@ SequenceId DeviceEngine::create_filled(std::int64_t length) {
   }
   impl_->grow(record, length);
   record.length = record.rollback_floor = length;
-  impl_->stream.synchronize();
+  impl_->apply_changes();
   return sequence;
 }
 
@@ -121,87 +125,110 @@ DecodeTiming DeviceEngine::time_decode(std::span<const SequenceId> sequences, in
   }
   const int rows = static_cast<int>(records.size());
   constexpr int kWarmUp = 3;
-  const std::int64_t total = longest + 2 * steps + kWarmUp + 2;
-  const StepBucket size = bucket_of(
-      {.rows = rows, .sequences = rows, .sequence_rows = 1, .logit_rows = rows, .context = total},
-      e.max_context);
-  executor::Bucket& bucket = e.ready_bucket(size);
+  const int all_steps = 2 * steps + kWarmUp + 1;
+  const StepBucket size = bucket_of({.rows = rows,
+                                     .sequences = rows,
+                                     .sequence_rows = 1,
+                                     .logit_rows = rows,
+                                     .context = longest + all_steps},
+                                    e.max_context);
   for (auto* record : records)
-    e.grow(*record, record->length + 2 * steps + kWarmUp + 2);
-  std::uint32_t token = 1;
-  const auto prepare = [&] {
-    executor::StepInputs& in = e.inputs;
+    e.grow(*record, record->length + all_steps);
+  e.apply_changes();
+  // Every rank makes the same inputs of step `n`.
+  const auto prepare = [&](executor::EngineRank& rank, executor::StepInputs& in, int n) {
     for (int r = 0; r < size.rows; ++r) {
       const bool live = r < rows;
-      token = token * 1664525U + 1013904223U;
+      const std::uint32_t token =
+          (static_cast<std::uint32_t>(n * size.rows + r) + 1) * 1664525U + 1013904223U;
       in.ids[r] = live ? static_cast<int>((token >> 8) %
                                           static_cast<std::uint32_t>(e.model_config.vocab_size))
                        : 0;
       auto* record = live ? records[static_cast<std::size_t>(r)] : nullptr;
-      in.positions[r] = live ? static_cast<int>(record->length) : 0;
+      in.positions[r] = live ? static_cast<int>(record->length) + n : 0;
       in.sequences[r] = live ? record->slot : -1;
       in.row_starts[r] = std::min(r, rows);
       in.slots[r] = live ? record->slot : 0;
       in.picks[r] = r;
-      if (live) ++record->length;
     }
     in.row_starts[size.rows] = rows;
-    e.memory.upload(e.stream, in);
+    rank.memory.upload(rank.stream, in);
   };
+  std::vector<executor::StepInputs> inputs(e.ranks.size());
+  const auto run = [&](executor::EngineRank& rank, int n) {
+    prepare(rank, inputs[static_cast<std::size_t>(rank.tp_rank)], n);
+    rank.launch(size);
+  };
+  int done = 0;
+  for (; done < kWarmUp; ++done) {
+    e.make_ready(size);
+    e.ranks.run([&](executor::EngineRank& rank) {
+      run(rank, done);
+      rank.finish();
+    });
+  }
   DecodeTiming timing;
-  timing.launches = static_cast<int>(bucket.program.launches().size());
-  for (int i = 0; i < kWarmUp; ++i) {
-    prepare();
-    e.run(bucket);
-  }
-  auto begin = cu::Event::create(e.context, cu::Event::Timing::on);
-  auto end = cu::Event::create(e.context, cu::Event::Timing::on);
-  begin.record(e.stream);
-  for (int i = 0; i < steps; ++i) {
-    prepare();
-    e.run(bucket);
-  }
-  end.record(e.stream);
-  end.synchronize();
-  timing.step_us = static_cast<double>(end.us_since(begin)) / steps;
-  timing.from_graph = bucket.graph.has_value();
-
-  if (executor::StepTrace trace(e.context, e.stream); trace.attach(bucket.program)) {
-    for (int i = 0; i < steps; ++i) {
-      prepare();
-      e.run(bucket);
-    }
-    const auto& launches = bucket.program.launches();
-    const std::vector<double> us = trace.read(launches.size());
-    Parts path;
-    for (std::size_t i = 0; i < us.size(); ++i)
-      path.add(launches[i].name, us[i]);
-    timing.path = path.sorted();
-  }
-
-  timing.parts = time_alone(e, bucket);
   double experts = 0;
   int layers = 0;
-  prepare();
-  for (const executor::StepLaunch& launch : bucket.program.launches()) {
-    cu::launch(e.stream, launch.kernel->kernel.function(), launch.kernel->shape,
-               launch.args.data());
-    if (launch.name != "router") continue;
-    std::vector<int> ids(static_cast<std::size_t>(rows * e.model_config.experts_per_token));
-    e.memory.fetch(e.stream, e.memory.buffers().experts, std::as_writable_bytes(std::span(ids)));
-    experts += static_cast<double>(std::set<int>(ids.begin(), ids.end()).size());
-    ++layers;
-  }
+  e.ranks.run([&](executor::EngineRank& rank) {
+    const executor::Bucket& bucket = rank.buckets.at(size);
+    const auto& launches = bucket.program.launches();
+    auto begin = cu::Event::create(rank.context, cu::Event::Timing::on);
+    auto end = cu::Event::create(rank.context, cu::Event::Timing::on);
+    begin.record(rank.stream);
+    int n = done;
+    for (const int last = n + steps; n < last; ++n)
+      run(rank, n);
+    end.record(rank.stream);
+    rank.finish();
+    const double step_us = static_cast<double>(end.us_since(begin)) / steps;
+    std::vector<DecodeTiming::Part> path;
+    e.ranks.meet();
+    if (executor::StepTrace trace(rank.context, rank.stream); trace.attach(bucket.program)) {
+      e.ranks.meet();
+      for (const int last = n + steps; n < last; ++n)
+        run(rank, n);
+      rank.finish();
+      const std::vector<double> us = trace.read(launches.size());
+      Parts parts;
+      for (std::size_t i = 0; i < us.size(); ++i)
+        parts.add(launches[i].name, us[i]);
+      path = parts.sorted();
+    }
+    auto parts = time_alone(e.ranks, rank, bucket.program);
+    e.ranks.meet();
+    prepare(rank, inputs[static_cast<std::size_t>(rank.tp_rank)], n);
+    for (const executor::StepLaunch& launch : launches) {
+      bucket.program.launch_one(rank.stream, launch);
+      if (launch.name != "router" || rank.tp_rank != 0) continue;
+      std::vector<int> ids(static_cast<std::size_t>(rows * e.model_config.experts_per_token));
+      rank.memory.fetch(rank.stream, rank.memory.buffers().experts,
+                        std::as_writable_bytes(std::span(ids)));
+      experts += static_cast<double>(std::set<int>(ids.begin(), ids.end()).size());
+      ++layers;
+    }
+    rank.finish();
+    if (rank.tp_rank != 0) return;
+    timing.step_us = step_us;
+    timing.launches = static_cast<int>(launches.size());
+    timing.from_graph = bucket.graph.has_value();
+    timing.path = std::move(path);
+    timing.parts = std::move(parts);
+  });
+  for (auto* record : records)
+    record->length += all_steps;
   timing.experts_read = layers > 0 ? experts / layers : 0;
 
   const ModelConfig& config = e.model_config;
-  const std::uint64_t expert_bytes =
-      kernels::moe_tile_bytes(2 * config.moe_intermediate_size, config.hidden_size) +
-      kernels::moe_tile_bytes(config.hidden_size, config.moe_intermediate_size);
-  timing.weight_bytes = bytes_of(e.weights.head()) +
+  const int inter =
+      kernels::moe_width(config.moe_intermediate_size / static_cast<int>(e.ranks.size()));
+  const std::uint64_t expert_bytes = kernels::moe_tile_bytes(2 * inter, config.hidden_size) +
+                                     kernels::moe_tile_bytes(config.hidden_size, inter);
+  const executor::DeviceWeights& weights = e.ranks[0].weights;
+  timing.weight_bytes = bytes_of(weights.head()) +
                         static_cast<std::uint64_t>(experts * static_cast<double>(expert_bytes));
-  for (std::size_t i = 0; i < e.weights.layers().size(); ++i) {
-    timing.weight_bytes += layer_bytes(config, e.weights.layers()[i]);
+  for (std::size_t i = 0; i < weights.layers().size(); ++i) {
+    timing.weight_bytes += layer_bytes(config, weights.layers()[i]);
     const LayerKind kind = config.layer_kind(static_cast<int>(i));
     for (const auto* record : records) {
       std::int64_t entries = std::min<std::int64_t>(record->length, config.sliding_window);

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
-#include <optional>
 #include <utility>
 
 #include "src/engine/check_step.hpp"
@@ -82,40 +80,113 @@ executor::StateSizes state_sizes(const ModelConfig& config, const DeviceOptions&
   return sizes;
 }
 
+/// All ranks run the same variants of kernels.
+void require_same_card(const cu::DeviceInfo& first, const cu::DeviceInfo& other) {
+  if (first.name == other.name && first.sm_count == other.sm_count) return;
+  refuse(ErrorCode::unsupported,
+         fmt::format("starting the device engine: device {} is a {} and device {} a {}; tensor "
+                     "parallel ranks need cards of one kind",
+                     first.ordinal, first.name, other.ordinal, other.name));
+}
+
 }  // namespace
 
-DeviceEngine::Impl::Impl(cu::Context opened, ModelConfig model, executor::DeviceWeights loaded,
-                         KernelSource from, const DeviceOptions& given)
-    : context(std::move(opened)),
-      model_config(std::move(model)),
+namespace executor {
+
+EngineRanks::EngineRanks(std::vector<DeviceRank> parts, const ModelConfig& config,
+                         const DeviceOptions& options, std::int64_t max_context,
+                         KernelSource& source)
+    : ranks_(parts.size()), threads_(static_cast<int>(parts.size()), [this] { stop(); }) {
+  const int size = static_cast<int>(parts.size());
+  try {
+    std::vector<std::uint64_t> free(parts.size());
+    threads_.run([&](int rank) {
+      const auto at = static_cast<std::size_t>(rank);
+      ranks_[at] = std::make_unique<EngineRank>(rank, size, std::move(parts[at]), config, options,
+                                                max_context, source);
+    });
+    value_or_throw(kernel_uses(config, {.tp_size = size}, ranks_[0]->library.limits()));
+    for (const auto& rank : ranks_)
+      require_same_card(ranks_[0]->context.device(), rank->context.device());
+    if (size > 1) connect(options.nccl);
+    run([&](EngineRank& rank) {
+      const auto on_card = std::count_if(ranks_.begin(), ranks_.end(), [&](const auto& other) {
+        return other->context.device().ordinal == rank.context.device().ordinal;
+      });
+      free[static_cast<std::size_t>(rank.tp_rank)] =
+          rank.context.free_bytes() / static_cast<std::uint64_t>(on_card);
+    });
+    const StateSizes sizes =
+        state_sizes(config, options, max_context, *std::min_element(free.begin(), free.end()));
+    run([&](EngineRank& rank) { rank.make_state(sizes); });
+  } catch (...) {
+    take_down();
+    throw;
+  }
+}
+
+EngineRanks::~EngineRanks() {
+  take_down();
+}
+
+void EngineRanks::connect(std::shared_ptr<const nccl::NcclApi> nccl) {
+  std::vector<PeerLinks*> links;
+  std::vector<float*> logits;
+  for (const auto& rank : ranks_) {
+    links.push_back(&*rank->links);
+    logits.push_back(rank->memory.buffers().logits);
+  }
+  if (nccl == nullptr) {
+    run([&](EngineRank& rank) { rank.links->connect(links, logits); });
+  } else {
+    const nccl::ncclUniqueId id = nccl::Comm::make_id(*nccl);
+    run([&](EngineRank& rank) {
+      rank.links->join(nccl, id, rank.memory.buffers().logits, rank.stream);
+    });
+  }
+  connected_ = true;
+}
+
+void EngineRanks::stop() noexcept {
+  if (!connected_) return;
+  for (const auto& rank : ranks_)
+    rank->links->stop();
+}
+
+void EngineRanks::take_down() noexcept {
+  // No rank's memory goes while another's kernels may still write to it.
+  const bool clean = !threads_.failed();
+  threads_.run_last([&](int rank) {
+    auto& one = ranks_[static_cast<std::size_t>(rank)];
+    if (!one) return;
+    one->finish();
+    one->buckets.clear();
+    if (one->links && clean) one->links->finish_nccl();
+  });
+  connected_ = false;
+  threads_.run_last([&](int rank) { ranks_[static_cast<std::size_t>(rank)].reset(); });
+}
+
+void EngineRanks::run(const std::function<void(EngineRank&)>& body) {
+  threads_.run([&](int rank) { body(*ranks_[static_cast<std::size_t>(rank)]); });
+}
+
+}  // namespace executor
+
+DeviceEngine::Impl::Impl(std::vector<DeviceRank> parts, ModelConfig model, KernelSource from,
+                         const DeviceOptions& given)
+    : model_config(std::move(model)),
       options(given),
       max_context(checked_context(model_config, given)),
       source(std::move(from)),
-      weights(std::move(loaded)),
-      stream(cu::Stream::create(context)),
-      memory(context, stream, model_config, 1, max_context),
-      state(context, model_config,
-            state_sizes(model_config, given, max_context, context.free_bytes())),
-      table(state.sizes().slots, state.sizes().csa_pages, state.sizes().hca_pages),
-      scratch(context, stream),
-      library(context, *source.kernels, source.records.get(),
-              TuningScope{.device = source.device, .tp_size = 1, .policy = source.policy},
-              source.overrides) {
-  value_or_throw(kernel_uses(model_config, {}, library.limits()));
-  counted.weight_bytes = weights.bytes();
-  counted.state_bytes = executor::state_costs(model_config, max_context).bytes(state.sizes());
-  counted.context_tokens =
-      (state.sizes().csa_pages > 0 ? state.sizes().csa_pages * executor::kCsaPageTokens
-                                   : state.sizes().hca_pages * executor::kHcaPageTokens);
-  stream.synchronize();
-}
-
-DeviceEngine::Impl::~Impl() {
-  try {
-    stream.synchronize();
-  } catch (const EngineError&) {
-    // The device is lost; what is left is to free what the driver still lets us free.
-  }
+      ranks(std::move(parts), model_config, options, max_context, source),
+      table(ranks[0].state->sizes().slots, ranks[0].state->sizes().csa_pages,
+            ranks[0].state->sizes().hca_pages) {
+  const executor::StateSizes& sizes = ranks[0].state->sizes();
+  counted.weight_bytes = ranks[0].weights.bytes();
+  counted.state_bytes = executor::state_costs(model_config, max_context).bytes(sizes);
+  counted.context_tokens = sizes.csa_pages > 0 ? sizes.csa_pages * executor::kCsaPageTokens
+                                               : sizes.hca_pages * executor::kHcaPageTokens;
 }
 
 SequenceRecord& DeviceEngine::Impl::record(SequenceId sequence, const char* attempt) {
@@ -147,18 +218,40 @@ void DeviceEngine::Impl::check(std::span<const SequenceStep> batch) {
 }
 
 void DeviceEngine::Impl::grow(SequenceRecord& r, std::int64_t length) {
+  using Kind = StateChange::Kind;
   const PageChange csa = table.grow_csa(r, length);
   for (const auto& copy : csa.copies)
-    state.copy_csa_page(stream, copy.from, copy.to);
+    change({.kind = Kind::copy_csa_page, .from = copy.from, .to = copy.to});
   if (csa.first < r.csa_pages.size()) {
-    state.write_csa_row(stream, r.slot, csa.first, std::span(r.csa_pages).subspan(csa.first));
+    change({.kind = Kind::write_csa_row,
+            .to = r.slot,
+            .first = csa.first,
+            .pages = {r.csa_pages.begin() + static_cast<std::ptrdiff_t>(csa.first),
+                      r.csa_pages.end()}});
   }
   const PageChange hca = table.grow_hca(r, length);
   for (const auto& copy : hca.copies)
-    state.copy_hca_page(stream, copy.from, copy.to);
+    change({.kind = Kind::copy_hca_page, .from = copy.from, .to = copy.to});
   if (hca.first < r.hca_pages.size()) {
-    state.write_hca_row(stream, r.slot, hca.first, std::span(r.hca_pages).subspan(hca.first));
+    change({.kind = Kind::write_hca_row,
+            .to = r.slot,
+            .first = hca.first,
+            .pages = {r.hca_pages.begin() + static_cast<std::ptrdiff_t>(hca.first),
+                      r.hca_pages.end()}});
   }
+}
+
+void DeviceEngine::Impl::change(StateChange next) {
+  changes.push_back(std::move(next));
+}
+
+void DeviceEngine::Impl::apply_changes() {
+  if (changes.empty()) return;
+  ranks.run([&](EngineRank& rank) {
+    rank.apply(changes);
+    rank.finish();
+  });
+  changes.clear();
 }
 
 std::vector<std::vector<executor::Part>> DeviceEngine::Impl::plan(
@@ -194,35 +287,9 @@ std::vector<std::vector<executor::Part>> DeviceEngine::Impl::plan(
   return passes;
 }
 
-executor::Bucket& DeviceEngine::Impl::ready_bucket(const StepBucket& size) {
-  const auto known = buckets.find(size);
-  if (known != buckets.end()) return known->second;
-  const StepProblems problems = step_problems(model_config, 1, size);
-  const auto kernels = StepKernels::want(library, model_config, problems);
-  library.prepare(options.jobs);
-  const auto memory_for_it = scratch.take(executor::scratch_of(library, kernels));
-  return buckets
-      .emplace(size, Bucket{.program =
-                                executor::StepProgram(model_config, size, kernels, library, weights,
-                                                      state, memory.buffers(), memory_for_it),
-                            .graph = std::nullopt})
-      .first->second;
-}
-
-void DeviceEngine::Impl::run(Bucket& bucket) {
-  ++counted.steps;
-  if (!options.graphs || !bucket.ran) {
-    bucket.program.launch(stream);
-    bucket.ran = true;
-    return;
-  }
-  if (!bucket.graph) {
-    cu::Capture capture(stream);
-    bucket.program.launch(stream);
-    bucket.graph = cu::GraphExec::instantiate(capture.finish());
-  }
-  bucket.graph->launch(stream);
-  ++counted.graph_steps;
+void DeviceEngine::Impl::make_ready(const StepBucket& size) {
+  if (ranks[0].is_ready(size)) return;
+  ranks.run([&](EngineRank& rank) { rank.make_ready(size); });
 }
 
 void DeviceEngine::Impl::run_pass(std::span<Part> parts) {
@@ -265,19 +332,25 @@ void DeviceEngine::Impl::run_pass(std::span<Part> parts) {
   for (int i = step.logit_rows; i < size.logit_rows; ++i)
     in.picks[i] = 0;
 
-  Bucket& bucket = ready_bucket(size);
-  memory.upload(stream, in);
-  run(bucket);
+  make_ready(size);
   const auto vocab = static_cast<std::size_t>(model_config.vocab_size);
   const bool picked = size.logit_rows < size.rows;
-  for (const auto& [index, part] : first_wanted) {
-    const auto row =
-        static_cast<std::size_t>(picked ? index : in.picks[static_cast<std::size_t>(index)]);
-    memory.fetch(stream, memory.buffers().logits + row * vocab,
-                 std::as_writable_bytes(
-                     std::span(part->logits, static_cast<std::size_t>(part->wanted) * vocab)));
-  }
-  if (first_wanted.empty()) stream.synchronize();
+  ranks.run([&](EngineRank& rank) {
+    rank.apply(changes);
+    rank.memory.upload(rank.stream, in);
+    rank.launch(size);
+    if (rank.tp_rank == 0) {
+      for (const auto& [index, part] : first_wanted) {
+        const auto row =
+            static_cast<std::size_t>(picked ? index : in.picks[static_cast<std::size_t>(index)]);
+        rank.memory.fetch(rank.stream, rank.memory.buffers().logits + row * vocab,
+                          std::as_writable_bytes(std::span(
+                              part->logits, static_cast<std::size_t>(part->wanted) * vocab)));
+      }
+    }
+    rank.finish();
+  });
+  changes.clear();
   for (Part& part : parts) {
     SequenceRecord& r = *part.record;
     r.length += static_cast<std::int64_t>(part.tokens.size());
@@ -287,8 +360,17 @@ void DeviceEngine::Impl::run_pass(std::span<Part> parts) {
 
 DeviceEngine::DeviceEngine(cu::Context context, ModelConfig config, executor::DeviceWeights weights,
                            KernelSource source, const DeviceOptions& options)
-    : impl_(std::make_unique<Impl>(std::move(context), std::move(config), std::move(weights),
-                                   std::move(source), options)) {}
+    : impl_([&] {
+        std::vector<DeviceRank> ranks;
+        ranks.push_back({std::move(context), std::move(weights)});
+        return std::make_unique<Impl>(std::move(ranks), std::move(config), std::move(source),
+                                      options);
+      }()) {}
+
+DeviceEngine::DeviceEngine(std::vector<DeviceRank> ranks, ModelConfig config, KernelSource source,
+                           const DeviceOptions& options)
+    : impl_(std::make_unique<Impl>(std::move(ranks), std::move(config), std::move(source),
+                                   options)) {}
 
 DeviceEngine::~DeviceEngine() = default;
 
@@ -321,9 +403,10 @@ SequenceId DeviceEngine::fork(SequenceId sequence) {
                        number(sequence), impl_->table.slots()));
   }
   const SequenceRecord& copy = *impl_->table.find(*made);
-  impl_->state.copy_slot(impl_->stream, from, copy.slot);
-  impl_->state.write_csa_row(impl_->stream, copy.slot, 0, copy.csa_pages);
-  impl_->state.write_hca_row(impl_->stream, copy.slot, 0, copy.hca_pages);
+  using Kind = executor::StateChange::Kind;
+  impl_->change({.kind = Kind::copy_slot, .from = from, .to = copy.slot});
+  impl_->change({.kind = Kind::write_csa_row, .to = copy.slot, .pages = copy.csa_pages});
+  impl_->change({.kind = Kind::write_hca_row, .to = copy.slot, .pages = copy.hca_pages});
   return *made;
 }
 
@@ -362,14 +445,18 @@ std::vector<StepLogits> DeviceEngine::step(std::span<const SequenceStep> batch) 
 }
 
 DeviceStats DeviceEngine::stats() const {
+  executor::EngineRank& rank = impl_->ranks[0];
   DeviceStats stats = impl_->counted;
-  stats.buckets = static_cast<int>(impl_->buckets.size());
+  stats.steps = rank.steps;
+  stats.graph_steps = rank.graph_steps;
+  stats.buckets = static_cast<int>(rank.buckets.size());
   stats.kernels_compiled = impl_->source.kernels->stats().compiled;
-  stats.buffer_bytes = executor::StepMemory::bytes(impl_->model_config, 1, impl_->max_context) +
-                       impl_->scratch.bytes();
+  stats.buffer_bytes =
+      executor::StepMemory::bytes(impl_->model_config, rank.tp_size, impl_->max_context) +
+      rank.scratch.bytes();
   std::vector<kernels::u32> counts(executor::StepInputs::kMostRows);
-  impl_->memory.fetch(impl_->stream, impl_->memory.buffers().nan_counts,
-                      std::as_writable_bytes(std::span(counts)));
+  rank.memory.fetch(rank.stream, rank.memory.buffers().nan_counts,
+                    std::as_writable_bytes(std::span(counts)));
   for (const kernels::u32 count : counts)
     stats.nan_scores += count;
   return stats;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/comm/nccl_api.hpp"
 #include "runtime/cuda/context.hpp"
 #include "runtime/jit/kernel_store.hpp"
 #include "src/engine/engine.hpp"
@@ -23,6 +24,9 @@ struct DeviceOptions {
   std::int64_t context_tokens = 0;  ///< of all sequences together; 0 = what the memory leaves
   int jobs = 4;                     ///< kernels that are compiled at a time
   bool graphs = true;               ///< replay steps from CUDA graphs
+  /// Carries what ranks exchange; null: they write to each other's memory.
+  std::shared_ptr<const nccl::NcclApi> nccl = nullptr;
+  int peer_limit_ms = 3000;  ///< that a kernel waits for another rank before it gives up
 };
 
 /// Where the device engine's kernels come from.
@@ -43,6 +47,12 @@ struct DeviceStats {
   std::uint64_t weight_bytes = 0, state_bytes = 0, buffer_bytes = 0;
   std::int64_t context_tokens = 0;  ///< that fit into the pools
   std::int64_t nan_scores = 0;      ///< of the indexer; they count as minus infinity
+};
+
+/// What a tensor parallel rank is given: a card and its share of the weights.
+struct DeviceRank {
+  cu::Context context;
+  executor::DeviceWeights weights;
 };
 
 /// Where the time of a decode step goes, and what it has to read.
@@ -66,8 +76,13 @@ struct DecodeTiming {
   std::uint64_t context_bytes = 0;  ///< KV entries and index keys that a step reads
 };
 
-/// The model on one GPU: kernels of the bucket that a step falls into, made for this card, launched
-/// in order on one stream, from a CUDA graph once the bucket has run before.
+/// The model on one GPU, or on one per tensor parallel rank: kernels of the bucket that a step
+/// falls into, made for this card, launched in order on one stream, from a CUDA graph once the
+/// bucket has run before. Ranks run on threads of the engine, but for rank 0, which runs on the
+/// caller's.
+///
+/// Where a rank of several fails, the others stop within seconds, its error is thrown once, and
+/// every later step is refused.
 ///
 /// A sequence's logits depend on the batch and on how its tokens were cut into steps within the
 /// rounding of the kernels that these buckets choose.
@@ -78,6 +93,11 @@ class DeviceEngine final : public Engine {
   /// kernels do not take; cuda where memory does not suffice (what was needed, what is free).
   DeviceEngine(cu::Context context, ModelConfig config, executor::DeviceWeights weights,
                KernelSource source, const DeviceOptions& options);
+  /// @param ranks  in order, each with the weights of its rank of ranks.size(); the first one's
+  ///               context must be current
+  /// Errors (thrown): as above, and unsupported for cards of different kinds.
+  DeviceEngine(std::vector<DeviceRank> ranks, ModelConfig config, KernelSource source,
+               const DeviceOptions& options);
   ~DeviceEngine() override;
 
   const ModelConfig& config() const override;

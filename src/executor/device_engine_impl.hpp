@@ -1,20 +1,16 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
-#include <map>
-#include <optional>
+#include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
-#include "runtime/cuda/graph.hpp"
-#include "runtime/cuda/stream.hpp"
 #include "src/executor/device_engine.hpp"
-#include "src/executor/device_state.hpp"
-#include "src/executor/kernel_library.hpp"
+#include "src/executor/engine_rank.hpp"
+#include "src/executor/rank_threads.hpp"
 #include "src/executor/sequence_table.hpp"
-#include "src/executor/step_buffers.hpp"
-#include "src/executor/step_program.hpp"
-#include "src/plan/step_problems.hpp"
 
 namespace ingot::executor {
 
@@ -26,50 +22,67 @@ struct Part {
   std::int64_t wanted = 0;
 };
 
-struct Bucket {
-  executor::StepProgram program;
-  std::optional<cu::GraphExec> graph;
-  bool ran = false;
+/// All ranks with their threads.
+class EngineRanks {
+ public:
+  EngineRanks(std::vector<DeviceRank> parts, const ModelConfig& config,
+              const DeviceOptions& options, std::int64_t max_context, KernelSource& source);
+  ~EngineRanks();
+
+  /// Runs body on every rank's thread; see RankThreads::run.
+  void run(const std::function<void(EngineRank&)>& body);
+  /// Within body: waits for every rank; see RankThreads::meet.
+  void meet() { threads_.meet(); }
+  EngineRank& operator[](std::size_t rank) { return *ranks_[rank]; }
+  std::size_t size() const { return ranks_.size(); }
+
+ private:
+  void connect(std::shared_ptr<const nccl::NcclApi> nccl);
+  void stop() noexcept;
+  void take_down() noexcept;
+
+  std::vector<std::unique_ptr<EngineRank>> ranks_;
+  std::atomic<bool> connected_ = false;
+  RankThreads threads_;
 };
 
 }  // namespace ingot::executor
 
 namespace ingot {
 
-/// What a DeviceEngine is made of. Members are destroyed from the last to the first.
+/// What a DeviceEngine is made of. Sequences, pages and passes are the host's and exist once; each
+/// rank carries out the same on its card. Members are destroyed from the last to the first.
 struct DeviceEngine::Impl {
-  using Bucket = executor::Bucket;
+  using EngineRank = executor::EngineRank;
   using Part = executor::Part;
   using SequenceRecord = executor::SequenceRecord;
+  using StateChange = executor::StateChange;
 
-  Impl(cu::Context opened, ModelConfig model, executor::DeviceWeights loaded, KernelSource from,
+  Impl(std::vector<DeviceRank> parts, ModelConfig model, KernelSource from,
        const DeviceOptions& given);
-  ~Impl();
   SequenceRecord& record(SequenceId sequence, const char* attempt);
   /// Everything that can be wrong with a step, before anything changes.
   void check(std::span<const SequenceStep> batch);
   /// Takes the pages that the tokens of a step will fill.
   void grow(SequenceRecord& r, std::int64_t length);
+  /// Keeps a change of the state for the next step.
+  void change(StateChange next);
+  /// Carries out what is kept, on every rank, and waits for it.
+  void apply_changes();
   /// Cuts the batch into passes of at most kMostStepRows rows, at most one part of a sequence each.
   std::vector<std::vector<Part>> plan(std::span<const SequenceStep> batch,
                                       std::vector<StepLogits>& results);
-  Bucket& ready_bucket(const StepBucket& size);
-  void run(Bucket& bucket);
+  /// Makes a step of this size ready on every rank before any rank runs it.
+  void make_ready(const StepBucket& size);
   void run_pass(std::span<Part> parts);
 
-  cu::Context context;
   const ModelConfig model_config;
   const DeviceOptions options;
   const std::int64_t max_context;
   KernelSource source;
-  executor::DeviceWeights weights;
-  cu::Stream stream;
-  executor::StepMemory memory;
-  executor::DeviceState state;
+  executor::EngineRanks ranks;
   executor::SequenceTable table;
-  executor::ScratchPool scratch;
-  executor::KernelLibrary library;
-  std::map<StepBucket, Bucket> buckets;
+  std::vector<StateChange> changes;
   executor::StepInputs inputs{};
   DeviceStats counted;
 };

@@ -87,7 +87,12 @@ std::uint64_t place_all(StepBuffers& b, cu::CUdeviceptr base, const ModelConfig&
   quantized(b.shared_codes, b.shared_scale, inter);
   a.place(b.picked, rows * config.hc_mult * hidden);
   a.place(b.head_x, rows * hidden);
-  a.place(b.logits, rows * (config.vocab_size / tp));
+  a.place(b.logits, rows * config.vocab_size);
+  b.logits_share = b.logits;
+  if (tp > 1) {
+    a.place(b.logits_share, rows * (config.vocab_size / tp));
+    a.place(b.logits_by_rank, rows * config.vocab_size);
+  }
   return a.bytes();
 }
 

@@ -68,7 +68,9 @@ struct StepBuffers {
   float* shared_scale = nullptr;
   // Head.
   kernels::bf16 *picked = nullptr, *head_x = nullptr;
-  float* logits = nullptr;  ///< [rows, vocabulary share]
+  float* logits = nullptr;          ///< [rows, vocabulary]
+  float* logits_share = nullptr;    ///< [rows, vocabulary share]; with one rank the same place
+  float* logits_by_rank = nullptr;  ///< [ranks, rows, vocabulary share]; with several
 };
 
 /// Owns the memory of StepBuffers, for steps of StepInputs::kMostRows rows.

@@ -12,16 +12,18 @@ namespace {
 // By how much the outputs of two right kernels may differ: they add in another order, and what they
 // round may fall on the other side. Shares of an element and of the output's root mean square.
 constexpr double kFp32Tolerance = 2e-3;
-constexpr double kBf16Tolerance = 0.02;       // steps of 2^-8, and sums that FP8 tensor cores cut
-constexpr double kAttentionTolerance = 0.03;  // weights of the softmax are bf16
-constexpr double kFp8Tolerance = 0.15;        // steps of 2^-3
+constexpr double kBf16Tolerance = 0.02;  // steps of 2^-8, and sums that FP8 tensor cores cut
+// Of attention: weights of the softmax are bf16, and the values that they add nearly cancel.
+constexpr double kAttentionTolerance = 0.1, kAttentionNormTolerance = 0.01;
+constexpr double kFp8Tolerance = 0.15;  // steps of 2^-3
 
 /// Writes down the launches of a step, layer by layer.
 class Builder {
  public:
   Builder(const ModelConfig& config, const StepBucket& bucket, const StepKernels& kernels,
           const KernelLibrary& library, const DeviceWeights& weights, const DeviceState& state,
-          const StepBuffers& buffers, const StepScratch& scratch, std::vector<StepLaunch>& launches)
+          const StepBuffers& buffers, const StepScratch& scratch, const PeerLinks* links,
+          std::vector<StepLaunch>& launches)
       : config_(config),
         bucket_(bucket),
         k_(kernels),
@@ -30,6 +32,7 @@ class Builder {
         state_(state),
         b_(buffers),
         scratch_(scratch),
+        links_(links),
         launches_(launches),
         rows_(bucket.rows),
         code_rows_((bucket.rows + 3) / 4 * 4) {}
@@ -42,7 +45,7 @@ class Builder {
       const Layer& layer = weights_.layers()[i];
       hyper_connection(layer.hc_attention, layer.attention_norm, i > 0);
       attention(layer, state_.layer(i), config_.layer_kind(layer_));
-      hyper_connection(layer.hc_ffn, layer.ffn_norm, true);
+      hyper_connection(layer.hc_ffn, layer.ffn_norm, true, b_.z_codes, b_.z_scale);
       experts(layer.experts);
     }
     layer_ = -1;
@@ -94,7 +97,16 @@ class Builder {
     StepOutput output = written(name, codes, std::int64_t{code_rows_} * cols, kFp8Tolerance);
     output.form = StepOutput::Form::fp8_tiles;
     output.scales = scale;
-    output.tile_rows = static_cast<std::uint64_t>(code_rows_);
+    return output;
+  }
+  /// The same by rows, as moe_decode reads them.
+  StepOutput quantized_rows(std::string_view name, kernels::fp8_e4m3* codes, float* scale,
+                            int cols) const {
+    StepOutput output = written(name, codes, std::int64_t{rows_} * cols, kFp8Tolerance);
+    output.form = StepOutput::Form::fp8_rows;
+    output.scales = scale;
+    output.columns = cols;
+    output.scale_stride = kernels::act_quant_scale_stride(cols);
     return output;
   }
   static StepOutput entries(StepOutput::Form form, kernels::u8* pool) {
@@ -129,17 +141,60 @@ class Builder {
     add("embedding", k_.embedding,
         kernels::EmbeddingArgs{.ids = b_.inputs->ids,
                                .table = weights_.embedding().values,
-                               .out = b_.streams[0],
+                               .out = links_ == nullptr ? b_.streams[0] : b_.f,
                                .first_row = weights_.first_token(),
                                .rows = weights_.embedding().rows,
                                .tokens = rows_},
-        {written("out", b_.streams[0], stream_values(rows_))});
+        {written(
+            "out", links_ == nullptr ? b_.streams[0] : b_.f,
+            links_ == nullptr ? stream_values(rows_) : std::int64_t{rows_} * config_.hidden_size)});
+    if (links_ != nullptr)
+      sum_ranks("embedding sum", k_.embedding_sum, nullptr, b_.f, b_.streams[0]);
+  }
+
+  /// Adds over all ranks.
+  void sum_ranks(std::string_view name, KernelLibrary::Slot slot, const float* sums,
+                 const kernels::bf16* values, kernels::bf16* out,
+                 const kernels::PrefetchList& next = {}) {
+    kernels::AllReduceArgs args = links_->reduce_args();
+    args.next = next;
+    args.sums = sums;
+    args.values = values;
+    args.out = out;
+    args.tokens = rows_;
+    args.hidden = config_.hidden_size;
+    if (!links_->has_nccl()) {
+      add(name, slot, args, {});
+      return;
+    }
+    const std::int64_t words = kernels::all_reduce_words(
+        static_cast<std::int64_t>(rows_) * config_.hidden_size, sums != nullptr);
+    args.slot_words = (words + 1) / 2 * 2;
+    args.parts = kernels::EXCHANGE_SEND;
+    add(name, slot, args, {});
+    kernels::u64* inbox = args.inbox[args.rank];
+    gather_words(inbox + args.rank * args.slot_words, inbox,
+                 8 * static_cast<std::size_t>(args.slot_words));
+    args.parts = kernels::EXCHANGE_RECEIVE;
+    add(name, slot, args, {});
+  }
+  void gather_words(const void* from, void* to, std::size_t bytes) {
+    const GatherWords words{from, to, bytes};
+    StepLaunch launch{.name = "nccl",
+                      .kernel = nullptr,
+                      .args = std::vector<std::byte>(sizeof(words)),
+                      .layer = layer_};
+    std::memcpy(launch.args.data(), &words, sizeof(words));
+    launches_.push_back(std::move(launch));
   }
 
   /// Streams (and the output of the sublayer before) to the next sublayer's input: b.x, quantised
   /// in b.x_codes.
-  void hyper_connection(const HyperConnection& hc, const kernels::bf16* norm, bool after) {
-    add("hyper-connection", after ? k_.hc_between : k_.hc_first,
+  /// @param codes, scale  where the quantised input goes by rows, too, or null
+  void hyper_connection(const HyperConnection& hc, const kernels::bf16* norm, bool after,
+                        kernels::fp8_e4m3* codes = nullptr, float* scale = nullptr) {
+    add(codes == nullptr ? "attention hyper-connection" : "expert hyper-connection",
+        after ? k_.hc_between : k_.hc_first,
         kernels::HcPreArgs{.streams = b_.streams[streams_],
                            .sublayer = b_.f,
                            .post_in = b_.post,
@@ -154,26 +209,31 @@ class Builder {
                            .out = b_.x,
                            .codes = b_.x_codes,
                            .code_scale = b_.x_scale,
+                           .row_codes = codes,
+                           .row_scale = scale,
                            .workspace = scratch_.ones,
                            .tokens = rows_,
                            .code_rows = code_rows_,
                            .sinkhorn = config_.hc_sinkhorn_iters,
                            .norm_epsilon = config_.rms_norm_eps,
                            .hc_epsilon = config_.hc_eps},
-        hyper_connection_outputs(after));
+        hyper_connection_outputs(after, codes, scale));
     if (after) streams_ = 1 - streams_;
   }
 
   std::int64_t stream_values(int rows) const {
     return std::int64_t{rows} * config_.hc_mult * config_.hidden_size;
   }
-  std::vector<StepOutput> hyper_connection_outputs(bool after) const {
+  std::vector<StepOutput> hyper_connection_outputs(bool after, kernels::fp8_e4m3* codes,
+                                                   float* scale) const {
     const std::int64_t mult = config_.hc_mult;
     std::vector<StepOutput> outputs{
         updated("post", b_.post, rows_ * mult, kFp32Tolerance),
         updated("comb", b_.comb, rows_ * mult * mult, kFp32Tolerance),
         written("out", b_.x, std::int64_t{rows_} * config_.hidden_size, kBf16Tolerance),
         quantized("codes", b_.x_codes, b_.x_scale, config_.hidden_size)};
+    if (codes != nullptr)
+      outputs.push_back(quantized_rows("row_codes", codes, scale, config_.hidden_size));
     if (after) {
       outputs.push_back(
           written("streams_out", b_.streams[1 - streams_], stream_values(rows_), kBf16Tolerance));
@@ -208,11 +268,8 @@ class Builder {
     }
     add(name, slot, args, std::move(outputs));
   }
-  /// @param tiled  as fp8_linear reads it; else as moe_decode does
   void quantize(std::string_view name, KernelLibrary::Slot slot, const kernels::bf16* x, int cols,
-                kernels::fp8_e4m3* codes, float* scale, bool tiled) {
-    const std::int64_t scales = tiled ? std::int64_t{cols} / 128 * code_rows_
-                                      : std::int64_t{rows_} * kernels::act_quant_scale_stride(cols);
+                kernels::fp8_e4m3* codes, float* scale) {
     add(name, slot,
         kernels::ActQuantArgs{.x = x,
                               .codes = codes,
@@ -221,8 +278,8 @@ class Builder {
                               .cols = cols,
                               .x_stride = cols,
                               .rows = code_rows_},
-        {written("codes", codes, std::int64_t{tiled ? code_rows_ : rows_} * cols),
-         written("scale", scale, scales)});
+        {written("codes", codes, std::int64_t{code_rows_} * cols),
+         written("scale", scale, std::int64_t{code_rows_} * cols / 128)});
   }
   bool quantizes_inline() const { return rows_ <= kMostBf16InputTokens; }
 
@@ -234,28 +291,25 @@ class Builder {
     first.segments[0] = segment(layer.wq_a, b_.q_latent);
     first.segments[1] = segment(layer.wkv, b_.kv);
     add_linear("wq_a, wkv", k_.wq_a_wkv, first);
-    add("kv append", k_.kv_append,
+    add("kv append, q norm", k_.kv_append,
         kernels::RopeKvAppendArgs{.kv = b_.kv,
                                   .norm_weight = layer.kv_norm,
                                   .frequencies = frequencies,
                                   .positions = b_.inputs->positions,
                                   .slots = b_.append_slots,
                                   .pool = state.window,
+                                  .latent = b_.q_latent,
+                                  .latent_weight = layer.q_norm,
+                                  .latent_out = b_.q_latent_normed,
                                   .tokens = rows_,
                                   .kv_stride = layer.wkv.rows,
                                   .epsilon = config_.rms_norm_eps},
-        {entries(StepOutput::Form::window_entries, state.window)});
-    add("q norm", k_.q_norm,
-        kernels::RmsNormArgs{.input = b_.q_latent,
-                             .weight = layer.q_norm,
-                             .output = b_.q_latent_normed,
-                             .rows = rows_,
-                             .eps = config_.rms_norm_eps},
-        {written("output", b_.q_latent_normed, std::int64_t{rows_} * config_.q_lora_rank,
+        {entries(StepOutput::Form::window_entries, state.window),
+         written("latent_out", b_.q_latent_normed, std::int64_t{rows_} * config_.q_lora_rank,
                  kBf16Tolerance)});
     if (!quantizes_inline()) {
       quantize("quantise q latent", k_.q_quant, b_.q_latent_normed, config_.q_lora_rank, b_.q_codes,
-               b_.q_scale, true);
+               b_.q_scale);
     }
     auto second = linear(b_.q_latent_normed, b_.q_codes, b_.q_scale);
     second.segments[0] = segment(layer.wq_b, b_.q);
@@ -303,8 +357,9 @@ class Builder {
       core.selected_slots = hca_slots();
       slot = k_.hca_attention;
     }
-    add("attention", slot, core,
-        {written("out", b_.o, std::int64_t{rows_} * q_dims, kAttentionTolerance)});
+    StepOutput attended = written("out", b_.o, std::int64_t{rows_} * q_dims, kAttentionTolerance);
+    attended.norm_tolerance = kAttentionNormTolerance;
+    add("attention", slot, core, {attended});
 
     add("wo_a", k_.wo_a,
         kernels::GroupedLinearArgs{.x = b_.o,
@@ -320,11 +375,12 @@ class Builder {
         {written("out", b_.o_latent, std::int64_t{rows_} * layer.wo_a.rows, kBf16Tolerance)});
     if (!quantizes_inline()) {
       quantize("quantise o latent", k_.o_quant, b_.o_latent, layer.wo_b.cols, b_.o_codes,
-               b_.o_scale, true);
+               b_.o_scale);
     }
     auto last = linear(b_.o_latent, b_.o_codes, b_.o_scale);
     last.segments[0] = segment(layer.wo_b, b_.f);
     add_linear("wo_b", k_.wo_b, last);
+    if (links_ != nullptr) sum_ranks("attention sum", k_.attention_sum, nullptr, b_.f, b_.f);
   }
 
   static kernels::Bf16LinearSegment segment(const Bf16Matrix& matrix, void* out, bool bf16) {
@@ -513,8 +569,6 @@ class Builder {
         {written("experts", b_.experts, std::int64_t{rows_} * config_.experts_per_token),
          written("weights", b_.expert_weights, std::int64_t{rows_} * config_.experts_per_token,
                  kFp32Tolerance)});
-    quantize("quantise expert input", k_.expert_quant, b_.x, config_.hidden_size, b_.z_codes,
-             b_.z_scale, false);
     add("experts", k_.experts,
         kernels::MoeDecodeArgs{.x = b_.z_codes,
                                .x_scale = b_.z_scale,
@@ -529,6 +583,10 @@ class Builder {
                                .limit = limit,
                                .tokens = rows_},
         {written("out", b_.routed, std::int64_t{rows_} * config_.hidden_size, kBf16Tolerance)});
+    if (links_ != nullptr) {
+      sum_ranks("expert sum", k_.rank_sum, b_.routed, b_.shared, b_.f, small_weights(layer_ + 1));
+      return;
+    }
     add("expert sum", k_.expert_sum,
         kernels::ExpertSumArgs{.routed = b_.routed,
                                .shared = b_.shared,
@@ -615,6 +673,8 @@ class Builder {
                            .out = b_.head_x,
                            .codes = nullptr,
                            .code_scale = nullptr,
+                           .row_codes = nullptr,
+                           .row_scale = nullptr,
                            .workspace = scratch_.ones,
                            .tokens = bucket_.logit_rows,
                            .code_rows = 4,
@@ -628,8 +688,26 @@ class Builder {
                                    .workspace = scratch_.ones,
                                    .tokens = bucket_.logit_rows,
                                    .x_stride = config_.hidden_size};
-    logits.segments[0] = segment(weights_.head(), b_.logits, false);
+    logits.segments[0] = segment(weights_.head(), b_.logits_share, false);
     add_linear("head", k_.head, logits);
+    if (links_ == nullptr) return;
+    kernels::AllGatherArgs gather = links_->gather_args();
+    gather.from = b_.logits_share;
+    gather.rows = bucket_.logit_rows;
+    gather.share = weights_.head().rows;
+    if (!links_->has_nccl()) {
+      add("gather logits", k_.logits, gather, {});
+      return;
+    }
+    // Side by side by rank first; rank 0 puts them into columns.
+    const int own = gather.rank, ranks = config_.vocab_size / gather.share;
+    const std::int64_t count = static_cast<std::int64_t>(gather.rows) * gather.share;
+    gather_words(b_.logits_share, b_.logits_by_rank, 4 * static_cast<std::size_t>(count));
+    gather.parts = kernels::EXCHANGE_SEND;
+    for (gather.rank = 0; own == 0 && gather.rank < ranks; ++gather.rank) {
+      gather.from = b_.logits_by_rank + gather.rank * count;
+      add("gather logits", k_.logits, gather, {});
+    }
   }
 
   const ModelConfig& config_;
@@ -640,6 +718,7 @@ class Builder {
   const DeviceState& state_;
   const StepBuffers& b_;
   const StepScratch& scratch_;
+  const PeerLinks* links_;
   std::vector<StepLaunch>& launches_;
   const int rows_;
   const int code_rows_;
@@ -659,13 +738,26 @@ KernelScratch scratch_of(const KernelLibrary& library, const StepKernels& kernel
 StepProgram::StepProgram(const ModelConfig& config, const StepBucket& bucket,
                          const StepKernels& kernels, const KernelLibrary& library,
                          const DeviceWeights& weights, const DeviceState& state,
-                         const StepBuffers& buffers, const StepScratch& scratch) {
-  Builder(config, bucket, kernels, library, weights, state, buffers, scratch, launches_).build();
+                         const StepBuffers& buffers, const StepScratch& scratch,
+                         const PeerLinks* links)
+    : links_(links) {
+  Builder(config, bucket, kernels, library, weights, state, buffers, scratch, links, launches_)
+      .build();
 }
 
 void StepProgram::launch(const cu::Stream& stream) const {
   for (const StepLaunch& one : launches_)
+    launch_one(stream, one);
+}
+
+void StepProgram::launch_one(const cu::Stream& stream, const StepLaunch& one) const {
+  if (one.kernel != nullptr) {
     cu::launch(stream, one.kernel->kernel.function(), one.kernel->shape, one.args.data());
+    return;
+  }
+  GatherWords words;
+  std::memcpy(&words, one.args.data(), sizeof(words));
+  links_->nccl().all_gather(words.from, words.to, words.bytes, stream);
 }
 
 }  // namespace ingot::executor

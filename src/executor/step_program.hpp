@@ -11,6 +11,7 @@
 #include "src/executor/device_state.hpp"
 #include "src/executor/device_weights.hpp"
 #include "src/executor/kernel_library.hpp"
+#include "src/executor/peer_links.hpp"
 #include "src/executor/step_buffers.hpp"
 #include "src/plan/step_kernels.hpp"
 
@@ -22,6 +23,7 @@ struct StepOutput {
   enum class Form {
     plain,           ///< elements of `dtype`
     fp8_tiles,       ///< e4m3 tiles of 128 columns (act_quant), each row's scale in `scales`
+    fp8_rows,        ///< e4m3 rows of `columns`, `scale_stride` scales for each in `scales`
     window_entries,  ///< KV entries in the pages of a pool: those that the step's rows write
     csa_entries,
     hca_entries,
@@ -29,22 +31,30 @@ struct StepOutput {
   };
   std::string_view name;
   void* at = nullptr;
-  std::uint64_t bytes = 0;      ///< of pools unknown: 0
-  Dtype dtype = Dtype::u8;      ///< of plain elements
-  double tolerance = 0;         ///< KernelOutput::tolerance
-  bool updated = false;         ///< the launch finds something there and keeps some of it
-  float* scales = nullptr;      ///< of fp8_tiles: [columns / 128, rows]
-  std::uint64_t tile_rows = 0;  ///< of fp8_tiles
+  std::uint64_t bytes = 0;            ///< of pools unknown: 0
+  Dtype dtype = Dtype::u8;            ///< of plain elements
+  double tolerance = 0;               ///< KernelOutput::tolerance
+  double norm_tolerance = 0;          ///< KernelOutput::norm_tolerance
+  bool updated = false;               ///< the launch finds something there and keeps some of it
+  float* scales = nullptr;            ///< of fp8
+  int columns = 0, scale_stride = 0;  ///< of fp8_rows
   Form form = Form::plain;
 };
 
 /// One launch of a step, with its arguments.
 struct StepLaunch {
-  std::string_view name;  ///< what it does in the model: "wq_a, wkv"
-  const ReadyKernel* kernel = nullptr;
+  std::string_view name;                ///< what it does in the model: "wq_a, wkv"
+  const ReadyKernel* kernel = nullptr;  ///< null: NCCL gathers `args`, a GatherWords
   std::vector<std::byte> args;
   int layer = -1;  ///< -1: in front of the first, or behind the last
   std::vector<StepOutput> outputs = {};
+};
+
+/// What NCCL carries from every rank to every rank.
+struct GatherWords {
+  const void* from = nullptr;
+  void* to = nullptr;  ///< [ranks][bytes]; `from` may be the rank's own place in it
+  std::size_t bytes = 0;
 };
 
 /// The launches of one step of one bucket, in order. All arguments are addresses that stay and the
@@ -53,16 +63,20 @@ class StepProgram {
  public:
   /// @param library  has prepared `kernels`; it, weights, state and the memory behind buffers and
   ///                 scratch outlive the program
+  /// @param links    connected; null with one rank
   StepProgram(const ModelConfig& config, const StepBucket& bucket, const StepKernels& kernels,
               const KernelLibrary& library, const DeviceWeights& weights, const DeviceState& state,
-              const StepBuffers& buffers, const StepScratch& scratch);
+              const StepBuffers& buffers, const StepScratch& scratch,
+              const PeerLinks* links = nullptr);
 
   /// Queues all launches.
   void launch(const cu::Stream& stream) const;
+  void launch_one(const cu::Stream& stream, const StepLaunch& one) const;
   const std::vector<StepLaunch>& launches() const { return launches_; }
 
  private:
   std::vector<StepLaunch> launches_;
+  const PeerLinks* links_;
 };
 
 /// The largest scratch of these kernels.

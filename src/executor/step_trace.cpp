@@ -52,6 +52,7 @@ void StepTrace::point_at(cu::CUdeviceptr address) const {
 bool StepTrace::attach(const StepProgram& program) {
   std::vector<cu::CUdeviceptr> places;
   for (const StepLaunch& launch : program.launches()) {
+    if (launch.kernel == nullptr) return false;  // NCCL's
     const auto place = launch.kernel->kernel.global(kSymbol);
     if (!place) return false;
     places.push_back(*place);

@@ -17,12 +17,13 @@ namespace ingot {
 /// list of what to compile and tune. The one place that says which families serve what.
 struct StepKernels {
   using Slot = std::size_t;
-  Slot slots{}, embedding{}, hc_first{}, hc_between{}, wq_a_wkv{}, q_norm{}, q_quant{}, wq_b{},
+  Slot slots{}, embedding{}, hc_first{}, hc_between{}, wq_a_wkv{}, q_quant{}, wq_b{},
       wq_b_indexer{}, q_norm_rope{}, kv_append{}, csa_linear{}, hca_linear{}, csa_compress{},
       index_compress{}, hca_compress{}, index_queries{}, index_scores{}, index_topk{},
       swa_attention{}, csa_attention{}, hca_attention{}, wo_a{}, o_quant{}, wo_b{}, gate{},
-      router{}, hash_router{}, expert_quant{}, experts{}, shared_up{}, shared_activation{},
-      shared_down{}, expert_sum{}, hc_last{}, pick_rows{}, hc_head{}, head{};
+      router{}, hash_router{}, experts{}, shared_up{}, shared_activation{}, shared_down{},
+      expert_sum{}, hc_last{}, pick_rows{}, hc_head{}, head{}, embedding_sum{}, attention_sum{},
+      rank_sum{}, logits{};
   std::vector<Slot> all;  ///< those that this model's steps launch
 
   /// Wants every kernel of the bucket that the model's layers launch.
@@ -85,7 +86,6 @@ StepKernels StepKernels::want(Collector& collector, const ModelConfig& config,
   add.template operator()<kernels::HcPre>(k.hc_first, p.hc_first);
   add.template operator()<kernels::HcPre>(k.hc_between, p.hc_between);
   linear(k.wq_a_wkv, p.wq_a_wkv);
-  add.template operator()<kernels::RmsNorm>(k.q_norm, p.q_norm);
   if (p.q_quant) add.template operator()<kernels::ActQuant>(k.q_quant, *p.q_quant);
   if (swa || hca) linear(k.wq_b, p.wq_b);
   add.template operator()<kernels::QNormRope>(k.q_norm_rope, p.q_norm_rope);
@@ -116,12 +116,18 @@ StepKernels StepKernels::want(Collector& collector, const ModelConfig& config,
   if (config.num_hash_layers < config.num_layers) {
     add.template operator()<kernels::RouterTopk>(k.router, p.router);
   }
-  add.template operator()<kernels::ActQuant>(k.expert_quant, p.expert_quant);
   add.template operator()<kernels::MoeDecode>(k.experts, p.experts);
   linear(k.shared_up, p.shared_up);
   add.template operator()<kernels::SwigluQuant>(k.shared_activation, p.shared_activation);
   linear(k.shared_down, p.shared_down);
-  add.template operator()<kernels::ExpertSum>(k.expert_sum, p.expert_sum);
+  if (p.rank_sum) {
+    add.template operator()<kernels::AllReduce>(k.embedding_sum, *p.embedding_sum);
+    add.template operator()<kernels::AllReduce>(k.attention_sum, *p.attention_sum);
+    add.template operator()<kernels::AllReduce>(k.rank_sum, *p.rank_sum);
+    add.template operator()<kernels::AllGather>(k.logits, *p.logits);
+  } else {
+    add.template operator()<kernels::ExpertSum>(k.expert_sum, p.expert_sum);
+  }
   add.template operator()<kernels::HcPost>(k.hc_last, p.hc_last);
   if (p.pick_rows) add.template operator()<kernels::Embedding>(k.pick_rows, *p.pick_rows);
   add.template operator()<kernels::HcPre>(k.hc_head, p.hc_head);

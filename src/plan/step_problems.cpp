@@ -22,7 +22,8 @@ int hca_list_slots(const ModelConfig& config, const StepBucket& bucket) {
   return 0;
 }
 
-StepProblems step_problems(const ModelConfig& config, int tp, const StepBucket& bucket) {
+StepProblems step_problems(const ModelConfig& config, int tp, const StepBucket& bucket,
+                           bool one_shot) {
   const int rows = bucket.rows;
   const int hidden = config.hidden_size;
   const int heads = config.num_heads / tp;
@@ -37,11 +38,10 @@ StepProblems step_problems(const ModelConfig& config, int tp, const StepBucket& 
              .window = config.sliding_window,
              .ring = kWindowRing,
              .hca_slots = hca_list_slots(config, bucket)};
-  p.embedding = {.hidden = hidden, .streams = config.hc_mult, .tokens = rows};
+  p.embedding = {.hidden = hidden, .streams = tp == 1 ? config.hc_mult : 1, .tokens = rows};
   p.hc_first = {.hidden = hidden, .tokens = rows, .quantize = true};
   p.hc_between = {.hidden = hidden, .tokens = rows, .after_sublayer = true, .quantize = true};
   p.wq_a_wkv = {.rows = {config.q_lora_rank, config.head_dim}, .cols = hidden, .tokens = rows};
-  p.q_norm = {.hidden = config.q_lora_rank, .rows = rows};
   if (!inline_quant) p.q_quant = {.tokens = rows, .cols = config.q_lora_rank, .tiled = true};
   p.wq_b = {.rows = {heads * config.head_dim},
             .cols = config.q_lora_rank,
@@ -50,7 +50,7 @@ StepProblems step_problems(const ModelConfig& config, int tp, const StepBucket& 
   p.wq_b_indexer = p.wq_b;
   p.wq_b_indexer.rows[1] = index_dims;
   p.q_norm_rope = {.dims = config.head_dim, .heads = heads, .tokens = rows};
-  p.kv_append = {.tokens = rows, .normalize = true};
+  p.kv_append = {.tokens = rows, .normalize = true, .latent = config.q_lora_rank};
   p.csa_linear = {.rows = {config.index_heads, 2 * config.head_dim, 2 * config.head_dim,
                            2 * config.index_head_dim, 2 * config.index_head_dim},
                   .cols = hidden,
@@ -98,7 +98,6 @@ StepProblems step_problems(const ModelConfig& config, int tp, const StepBucket& 
               .gate = router_gate};
   p.hash_router = p.router;
   p.hash_router.hash = true;
-  p.expert_quant = {.tokens = rows, .cols = hidden, .tiled = false};
   p.experts = {.batch = rows,
                .inter = kernels::moe_width(inter),
                .hidden = hidden,
@@ -116,6 +115,20 @@ StepProblems step_problems(const ModelConfig& config, int tp, const StepBucket& 
   const int logit_rows = std::max(bucket.logit_rows, 1);
   p.hc_head = {.hidden = hidden, .tokens = logit_rows, .head = true};
   p.head = {.rows = {config.vocab_size / tp}, .cols = hidden, .tokens = logit_rows};
+  if (tp > 1) {
+    p.embedding_sum = {.ranks = tp,
+                       .hidden = hidden,
+                       .tokens = rows,
+                       .has_sums = false,
+                       .has_values = true,
+                       .copies = config.hc_mult,
+                       .one_shot = one_shot};
+    p.attention_sum = p.embedding_sum;
+    p.attention_sum->copies = 1;
+    p.rank_sum = p.attention_sum;
+    p.rank_sum->has_sums = true;
+    p.logits = {.ranks = tp, .share = config.vocab_size / tp, .rows = logit_rows};
+  }
   return p;
 }
 

@@ -4,6 +4,8 @@
 #include <optional>
 
 #include "kernel_templates/act_quant.space.hpp"
+#include "kernel_templates/all_gather.space.hpp"
+#include "kernel_templates/all_reduce.space.hpp"
 #include "kernel_templates/attention_slots.space.hpp"
 #include "kernel_templates/bf16_linear.space.hpp"
 #include "kernel_templates/compress_kv.space.hpp"
@@ -18,7 +20,6 @@
 #include "kernel_templates/indexer_topk.space.hpp"
 #include "kernel_templates/moe_decode.space.hpp"
 #include "kernel_templates/q_norm_rope.space.hpp"
-#include "kernel_templates/rms_norm.space.hpp"
 #include "kernel_templates/rope_kv_append.space.hpp"
 #include "kernel_templates/router_topk.space.hpp"
 #include "kernel_templates/sparse_mla_decode_problem.hpp"
@@ -59,10 +60,10 @@ constexpr int kIndexPageBytes =
 struct StepProblems {
   kernels::AttentionSlotsProblem slots;
   kernels::EmbeddingProblem embedding;
-  kernels::HcPreProblem hc_first;    ///< in front of the first sublayer
+  std::optional<kernels::AllReduceProblem> embedding_sum;  ///< with more than one rank
+  kernels::HcPreProblem hc_first;                          ///< in front of the first sublayer
   kernels::HcPreProblem hc_between;  ///< in front of all others: takes the output before along
   kernels::Fp8LinearProblem wq_a_wkv;
-  kernels::RmsNormProblem q_norm;
   std::optional<kernels::ActQuantProblem> q_quant;  ///< where wq_b does not quantise its input
   kernels::Fp8LinearProblem wq_b;                   ///< of layers without an indexer
   kernels::Fp8LinearProblem wq_b_indexer;           ///< with the indexer's queries
@@ -78,22 +79,26 @@ struct StepProblems {
   kernels::GroupedLinearProblem wo_a;
   std::optional<kernels::ActQuantProblem> o_quant;  ///< where wo_b does not quantise its input
   kernels::Fp8LinearProblem wo_b;
+  std::optional<kernels::AllReduceProblem> attention_sum;  ///< with more than one rank
   std::optional<kernels::Bf16LinearProblem> gate;  ///< where the router does not multiply it
   kernels::RouterTopkProblem router, hash_router;
-  kernels::ActQuantProblem expert_quant;
   kernels::MoeDecodeProblem experts;
   kernels::Fp8LinearProblem shared_up;  ///< w1 and w3
   kernels::SwigluQuantProblem shared_activation;
   kernels::Fp8LinearProblem shared_down;
-  kernels::ExpertSumProblem expert_sum;
+  kernels::ExpertSumProblem expert_sum;               ///< with one rank
+  std::optional<kernels::AllReduceProblem> rank_sum;  ///< with more: the same over all ranks
   kernels::HcPostProblem hc_last;
   std::optional<kernels::EmbeddingProblem> pick_rows;  ///< where not all rows' logits are wanted
   kernels::HcPreProblem hc_head;
   kernels::Bf16LinearProblem head;
+  std::optional<kernels::AllGatherProblem> logits;  ///< with more than one rank
 };
 
-/// @param tp_size  one of valid_tp_sizes(config)
-StepProblems step_problems(const ModelConfig& config, int tp_size, const StepBucket& bucket);
+/// @param tp_size   one of valid_tp_sizes(config)
+/// @param one_shot  ranks do not reach each other's memory: sums over them are launched in parts
+StepProblems step_problems(const ModelConfig& config, int tp_size, const StepBucket& bucket,
+                           bool one_shot = false);
 
 /// Entries of a row's list of compressed keys in HCA layers; 0 for a model without such layers.
 int hca_list_slots(const ModelConfig& config, const StepBucket& bucket);

@@ -32,7 +32,7 @@ Generation::Generation(GenerationRequest request, const Tokenizer& tokenizer,
     : request_(std::move(request)),
       control_(control),
       max_tokens_(std::min(request_.sampling.max_tokens.value_or(limit), limit)),
-      text_(tokenizer, request_.sampling.stop, request_.thinking) {
+      text_(tokenizer, request_.sampling.stop, request_.thinking, request_.plain) {
   result_.prompt_tokens = static_cast<std::int64_t>(request_.prompt.size());
   if (request_.sampling.has_penalties()) {
     history_.prompt.insert(request_.prompt.begin(), request_.prompt.end());
@@ -43,7 +43,7 @@ bool Generation::is_stop(TokenId token) const {
   const auto& own = request_.sampling.stop_ids;
   if (std::find(own.begin(), own.end(), token) != own.end()) return true;
   if (request_.sampling.ignore_eos) return false;
-  return token == control_.eos || token == control_.user;
+  return token == control_.eos || (token == control_.user && !request_.plain);
 }
 
 bool Generation::must_close_thinking() const {

@@ -23,6 +23,7 @@ struct GenerationRequest {
   std::string name;             ///< for messages: "line 7", "this turn"
   std::vector<TokenId> prompt;  ///< at least one token
   bool thinking = false;        ///< the prompt ends in <think>
+  bool plain = false;           ///< no chat: all that comes is text
   SamplingParams sampling;      ///< validated
 };
 

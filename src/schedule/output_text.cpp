@@ -13,10 +13,14 @@ void append(OutputDelta& delta, OutputDelta more) {
 }
 
 OutputText::OutputText(const Tokenizer& tokenizer, std::span<const std::string> stops,
-                       bool thinking)
-    : tokenizer_(tokenizer), stops_(stops), parser_(thinking) {}
+                       bool thinking, bool plain)
+    : tokenizer_(tokenizer), stops_(stops), parser_(thinking && !plain), plain_(plain) {}
 
 void OutputText::route(std::string_view text, OutputDelta& delta) {
+  if (plain_) {
+    delta.content += stops_.push(text);
+    return;
+  }
   // While the model thinks, its text is handed on byte by byte, so that the first byte of the
   // answer is the first one that the stop strings see.
   while (!text.empty() && parser_.is_thinking()) {
@@ -42,6 +46,10 @@ OutputDelta OutputText::push(TokenId token) {
 OutputDelta OutputText::finish() {
   OutputDelta delta;
   route(characters_.finish(), delta);
+  if (plain_) {
+    delta.content += stops_.flush();
+    return delta;
+  }
   append(delta, parser_.push(stops_.flush()));
   append(delta, parser_.finish());
   return delta;

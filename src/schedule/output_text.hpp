@@ -16,7 +16,9 @@ namespace ingot {
 class OutputText {
  public:
   /// @param thinking whether the prompt ended in <think>
-  OutputText(const Tokenizer& tokenizer, std::span<const std::string> stops, bool thinking);
+  /// @param plain     all of it is answer: no thinking, no tool calls
+  OutputText(const Tokenizer& tokenizer, std::span<const std::string> stops, bool thinking,
+             bool plain = false);
 
   /// Text that this token released.
   OutputDelta push(TokenId token);
@@ -36,6 +38,7 @@ class OutputText {
   Utf8Stream characters_;
   StopMatcher stops_;
   StreamParser parser_;
+  bool plain_;
 };
 
 /// Appends `more` to `delta`.

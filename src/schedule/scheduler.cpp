@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "src/text/prompt_length.hpp"
@@ -16,15 +17,38 @@ struct Scheduler::Running {
   SequenceId sequence{};
   bool has_sequence = false;
   std::int64_t fed = 0;  ///< tokens of prompt and answer that the sequence holds
+  /// Prompt and answer of one that gave its room back: what is to be fed before it goes on.
+  std::vector<TokenId> replay = {};
+  std::int64_t reached = 0;  ///< the most tokens that its sequence has held
+  bool begun = false;        ///< it has had a place
+  bool snapshot_taken = false;
   bool cancelled = false;
   bool in_prompt = false;  ///< the newest step fed a chunk of the prompt, and more is left
+
+  const std::vector<TokenId>& to_feed() const {
+    return replay.empty() ? generation.request().prompt : replay;
+  }
+  /// What it may cost, for an order of those that wait.
+  std::int64_t most_tokens() const {
+    const GenerationRequest& asked = generation.request();
+    return static_cast<std::int64_t>(asked.prompt.size()) +
+           asked.sampling.max_tokens.value_or(std::numeric_limits<std::int32_t>::max());
+  }
+};
+
+/// One step's work.
+struct Scheduler::Batch {
+  std::vector<SequenceStep> steps;
+  std::vector<Running*> members;  ///< whose each of them is
+  std::int64_t prefill_tokens = 0;
 };
 
 Scheduler::Scheduler(Engine& engine, const Tokenizer& tokenizer, const SchedulerOptions& options)
     : engine_(engine),
       tokenizer_(tokenizer),
       control_(ControlTokens::find(tokenizer, engine.config().eos_token_id)),
-      options_(options) {}
+      options_(options),
+      places_(options.max_batch) {}
 
 Scheduler::~Scheduler() {
   for (const auto& running : running_) {
@@ -88,16 +112,84 @@ void Scheduler::cancel_all() {
     running->cancelled = true;
 }
 
-void Scheduler::admit() {
-  while (!waiting_.empty() && running_.size() < static_cast<std::size_t>(options_.max_batch)) {
-    auto running = std::move(waiting_.front());
-    waiting_.pop_front();
-    if (!running->has_sequence) {
-      running->sequence = engine_.create_sequence();
-      running->has_sequence = true;
-    }
-    running_.push_back(std::move(running));
+void Scheduler::cancel_waiting() {
+  for (const auto& running : waiting_)
+    running->cancelled |= !running->begun;
+}
+
+std::size_t Scheduler::next_waiting() const {
+  // Those that gave their room back stand in front, the oldest first.
+  if (!options_.longest_first || waiting_.front()->begun) return 0;
+  const auto longest = std::max_element(
+      waiting_.begin(), waiting_.end(),
+      [](const auto& a, const auto& b) { return a->most_tokens() < b->most_tokens(); });
+  return static_cast<std::size_t>(longest - waiting_.begin());
+}
+
+// Whether there is a place for it in the engine.
+bool Scheduler::begin(Running& running) {
+  if (running.has_sequence) return true;
+  try {
+    running.sequence = engine_.create_sequence();
+  } catch (const EngineError& error) {
+    if (error.error().code != ErrorCode::exhausted) throw;
+    if (!running_.empty()) return false;
+    // Nothing of ours could be given back for it.
+    Error alone = error.error();
+    alone.message = fmt::format("{}: {}", running.generation.request().name, alone.message);
+    running.generation.fail_with(std::move(alone));
+    return true;
   }
+  running.has_sequence = true;
+  return true;
+}
+
+void Scheduler::admit() {
+  while (!waiting_.empty() && static_cast<int>(running_.size()) < places_) {
+    const auto next = waiting_.begin() + static_cast<std::ptrdiff_t>(next_waiting());
+    if (!begin(**next)) {
+      places_ = static_cast<int>(running_.size());
+      return;
+    }
+    (*next)->begun = true;
+    running_.push_back(std::move(*next));
+    waiting_.erase(next);
+  }
+}
+
+void Scheduler::preempt(std::size_t victim) {
+  auto running = std::move(running_[victim]);
+  running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(victim));
+  engine_.release(running->sequence);
+  running->has_sequence = false;
+  running->fed = 0;
+  running->in_prompt = false;
+  const auto& prompt = running->generation.request().prompt;
+  const auto& tokens = running->generation.result().tokens;
+  running->replay.clear();
+  if (!tokens.empty()) {
+    running->replay = prompt;
+    running->replay.insert(running->replay.end(), tokens.begin(), tokens.end());
+  }
+  waiting_.push_front(std::move(running));
+  ++totals_.preemptions;
+  places_ = std::max(1, static_cast<int>(running_.size()));
+  ended_since_preemption_ = 0;
+}
+
+// After the engine had no room for a step, and has changed nothing.
+void Scheduler::make_room(const EngineError& error) {
+  std::size_t victim = running_.size();
+  for (std::size_t i = 0; i < running_.size(); ++i) {
+    if (running_[i]->request.sequence) continue;  // is not ours to give back
+    if (victim == running_.size() || running_[i]->id > running_[victim]->id) victim = i;
+  }
+  if (victim == running_.size()) throw error;
+  if (running_.size() > 1) return preempt(victim);
+  Error alone = error.error();
+  alone.message = fmt::format("{}: {}", running_[victim]->generation.request().name, alone.message);
+  running_[victim]->generation.fail_with(std::move(alone));
+  retire_done();
 }
 
 void Scheduler::finish_cancelled() {
@@ -124,13 +216,17 @@ void Scheduler::retire_done() {
   }
   std::erase(running_, nullptr);
   for (const auto& running : done) {
+    if (places_ < options_.max_batch && ++ended_since_preemption_ >= places_) {
+      ++places_;
+      ended_since_preemption_ = 0;
+    }
     if (running->has_sequence && !running->request.sequence) engine_.release(running->sequence);
     if (running->request.on_finish) running->request.on_finish(running->generation.take_result());
   }
 }
 
 std::int64_t Scheduler::chunk_end(const Running& running) const {
-  const auto length = running.generation.result().prompt_tokens;
+  const auto length = static_cast<std::int64_t>(running.to_feed().size());
   const std::int64_t chunk = options_.prefill_chunk;
   std::int64_t end = std::min(length, (running.fed / chunk + 1) * chunk);
   const auto& snapshot = running.request.snapshot_at;
@@ -138,45 +234,72 @@ std::int64_t Scheduler::chunk_end(const Running& running) const {
   return end;
 }
 
-bool Scheduler::step() {
-  finish_cancelled();
-  admit();
-  if (running_.empty()) return false;
-
-  std::vector<SequenceStep> batch;
-  std::vector<Running*> members;
-  std::int64_t prefill_tokens = 0;
+Scheduler::Batch Scheduler::make_batch() {
+  Batch batch;
   for (const auto& running : running_) {
-    const auto& prompt = running->generation.request().prompt;
-    const auto length = static_cast<std::int64_t>(prompt.size());
+    const auto& feed = running->to_feed();
+    const auto length = static_cast<std::int64_t>(feed.size());
     running->in_prompt = false;
     if (running->fed < length) {
       const std::int64_t end = chunk_end(*running);
       const std::int64_t count = end - running->fed;
-      if (prefill_tokens > 0 && prefill_tokens + count > options_.prefill_tokens_per_step) continue;
-      prefill_tokens += count;
+      if (batch.prefill_tokens > 0 &&
+          batch.prefill_tokens + count > options_.prefill_tokens_per_step) {
+        continue;
+      }
+      batch.prefill_tokens += count;
       running->in_prompt = end < length;
-      batch.push_back({running->sequence,
-                       std::span(prompt).subspan(static_cast<std::size_t>(running->fed),
-                                                 static_cast<std::size_t>(count)),
-                       end == length ? LogitsOf::last : LogitsOf::none});
+      batch.steps.push_back({running->sequence,
+                             std::span(feed).subspan(static_cast<std::size_t>(running->fed),
+                                                     static_cast<std::size_t>(count)),
+                             end == length ? LogitsOf::last : LogitsOf::none});
     } else {
       const auto& tokens = running->generation.result().tokens;
-      batch.push_back({running->sequence, std::span(tokens).last(1), LogitsOf::last});
+      batch.steps.push_back({running->sequence, std::span(tokens).last(1), LogitsOf::last});
     }
-    members.push_back(running.get());
+    batch.members.push_back(running.get());
   }
+  return batch;
+}
 
-  const std::vector<StepLogits> logits = engine_.step(batch);
+bool Scheduler::step() {
+  finish_cancelled();
+  admit();
+  retire_done();
+  Batch batch;
+  std::vector<StepLogits> logits;
+  while (!running_.empty()) {
+    batch = make_batch();
+    try {
+      logits = engine_.step(batch.steps);
+      break;
+    } catch (const EngineError& error) {
+      if (error.error().code != ErrorCode::exhausted) throw;
+      make_room(error);
+    }
+  }
+  if (running_.empty()) return !waiting_.empty();
+
   ++totals_.steps;
-  totals_.prompt_tokens += prefill_tokens;
-  for (std::size_t i = 0; i < batch.size(); ++i) {
-    Running& running = *members[i];
-    running.fed += static_cast<std::int64_t>(batch[i].tokens.size());
-    if (running.request.snapshot_at == running.fed && running.request.on_snapshot) {
+  totals_.sequence_steps += static_cast<std::int64_t>(batch.steps.size());
+  for (std::size_t i = 0; i < batch.steps.size(); ++i) {
+    Running& running = *batch.members[i];
+    const SequenceStep& step = batch.steps[i];
+    const auto count = static_cast<std::int64_t>(step.tokens.size());
+    const auto prompt = static_cast<std::int64_t>(running.generation.request().prompt.size());
+    const std::int64_t repeated = std::clamp<std::int64_t>(running.reached - running.fed, 0, count);
+    totals_.repeated_tokens += repeated;
+    totals_.prompt_tokens +=
+        std::clamp<std::int64_t>(prompt - running.fed, 0, count) -
+        std::clamp<std::int64_t>(std::min(prompt, running.reached) - running.fed, 0, count);
+    running.fed += count;
+    running.reached = std::max(running.reached, running.fed);
+    if (running.request.snapshot_at == running.fed && running.request.on_snapshot &&
+        !std::exchange(running.snapshot_taken, true)) {
       running.request.on_snapshot(engine_.fork(running.sequence));
     }
-    if (batch[i].logits == LogitsOf::none) continue;
+    if (step.logits == LogitsOf::none) continue;
+    running.replay = {};  // from here on the answer's newest token is what is fed
     const OutputDelta delta = running.generation.accept(logits[i].row(0), sampler_);
     ++totals_.generated_tokens;
     if (!delta.empty() && running.request.on_delta) running.request.on_delta(delta);

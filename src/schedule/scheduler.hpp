@@ -17,6 +17,9 @@ struct SchedulerOptions {
   int prefill_chunk = 512;  ///< prompt tokens of one sequence in one step
   /// Prompt tokens of all sequences in one step, in whole chunks; one chunk always runs.
   int prefill_tokens_per_step = 512;
+  /// Of those that wait the one with the most to do begins first, instead of the one that came
+  /// first: the end of a job has short ones to fill the batch with.
+  bool longest_first = false;
 };
 
 enum class RequestId : std::uint64_t {};
@@ -39,7 +42,9 @@ struct ScheduledRequest {
 /// Continuous batching over one engine: requests join and leave between steps, and chunks of
 /// prompts share steps with running answers. Prompts are cut at multiples of the chunk size counted
 /// from position 0, whatever runs beside them, so the text of a request does not depend on its
-/// neighbours. One thread at a time; engine and tokenizer must outlive it.
+/// neighbours. Where the engine has no room for a step, the requests that came last give theirs
+/// back, wait, and are fed again, with what they had said; the oldest one always goes on. One
+/// thread at a time; engine and tokenizer must outlive it.
 class Scheduler {
  public:
   Scheduler(Engine& engine, const Tokenizer& tokenizer, const SchedulerOptions& options);
@@ -47,7 +52,8 @@ class Scheduler {
   Scheduler& operator=(const Scheduler&) = delete;
   ~Scheduler();
 
-  /// Queues a request; on_finish is called for each request that was taken, exactly once.
+  /// Queues a request; on_finish is called for each request that was taken, exactly once. One that
+  /// does not fit the engine all by itself ends with an error (exhausted).
   /// Errors: invalid_argument for sampling parameters out of range, a token outside the vocabulary
   /// or a prompt that leaves no room for an answer.
   [[nodiscard]] Result<RequestId> submit(ScheduledRequest request);
@@ -55,8 +61,15 @@ class Scheduler {
   /// The request ends before the next step, with what it has.
   void cancel(RequestId id);
   void cancel_all();
+  /// Those that have not begun.
+  void cancel_waiting();
+
+  /// From the next step on; where the cuts lie is then the caller's affair.
+  void set_prefill_chunk(int tokens) { options_.prefill_chunk = tokens; }
 
   /// Runs one step. Returns whether anything is left to do.
+  /// Throws EngineError: what the engine throws; exhausted only where all room is held by sequences
+  /// that are not the scheduler's own.
   bool step();
 
   /// The most tokens of one request, prompt and answer.
@@ -68,13 +81,23 @@ class Scheduler {
     std::int64_t steps = 0;
     std::int64_t prompt_tokens = 0;     ///< that were fed: reused ones do not count
     std::int64_t generated_tokens = 0;  ///< sampled, the ones that ended an answer included
+    std::int64_t sequence_steps = 0;    ///< over all steps, how many requests took part
+    std::int64_t preemptions = 0;       ///< how often a request gave its room back
+    std::int64_t repeated_tokens = 0;   ///< that were fed again because of that
   };
   const Totals& totals() const { return totals_; }
 
  private:
   struct Running;
 
+  struct Batch;
+
   void admit();
+  bool begin(Running& running);
+  std::size_t next_waiting() const;
+  Batch make_batch();
+  void make_room(const EngineError& error);
+  void preempt(std::size_t victim);
   void finish_cancelled();
   void retire_done();
   std::int64_t chunk_end(const Running& running) const;
@@ -87,6 +110,10 @@ class Scheduler {
   std::uint64_t next_id_ = 1;
   std::deque<std::unique_ptr<Running>> waiting_;
   std::vector<std::unique_ptr<Running>> running_;
+  /// As many run at once as the engine has shown room for: fewer after a preemption, one more after
+  /// every so many that ended without one.
+  int places_;
+  int ended_since_preemption_ = 0;
   Totals totals_;
 };
 

@@ -215,8 +215,13 @@ const StepKernels& StepTrials::kernels_of(const StepBucket& bucket) {
   const auto known = wanted_.find(bucket);
   if (known != wanted_.end()) return known->second;
   const StepProblems problems = step_problems(scope_.config, scope_.tp_size, bucket);
-  return wanted_.emplace(bucket, StepKernels::want(library_, scope_.config, problems))
-      .first->second;
+  StepKernels kernels = StepKernels::want(library_, scope_.config, problems);
+  // Sums over ranks are left out: the rank's own take their place.
+  if (problems.rank_sum) {
+    kernels.expert_sum = library_.want<ingot::kernels::ExpertSum>(problems.expert_sum);
+    kernels.all.push_back(kernels.expert_sum);
+  }
+  return wanted_.emplace(bucket, std::move(kernels)).first->second;
 }
 
 StepTrials::Rig& StepTrials::rig_of(const StepBucket& bucket) {
@@ -269,6 +274,10 @@ Result<std::vector<std::string>> StepTrials::enter(const std::vector<std::string
     const auto& launches = e.program->launches();
     for (std::size_t i = 0; i < launches.size(); ++i)
       if (launches[i].kernel == &library_.at(e.slot)) e.launches.push_back(i);
+    if (e.launches.empty()) {
+      return fail(ErrorCode::unsupported,
+                  "what sums over ranks cannot be tried by one of them: " + describe(problem));
+    }
     capture_cases();
     std::vector<std::string> names;
     for (const EdgeCase& one : e.rig->cases)

@@ -18,7 +18,7 @@ using Form = StepOutput::Form;
 using Bytes = std::vector<std::byte>;
 
 bool is_pool(Form form) {
-  return form != Form::plain && form != Form::fp8_tiles;
+  return form != Form::plain && form != Form::fp8_tiles && form != Form::fp8_rows;
 }
 
 std::uint8_t byte_at(const Bytes& bytes, std::size_t at) {
@@ -90,18 +90,20 @@ void clear_entry(Bytes& page, int place, bool index_key) {
         kernels::INDEX_SCALE_BYTES);
 }
 
-Bytes decode_tiles(const Bytes& codes, const Bytes& scales, Poison poison) {
+/// Groups of 128 codes, each with the scale that `scale_of(group)` counts.
+template <class ScaleOf>
+Bytes decode_fp8(const Bytes& codes, const Bytes& scales, Poison poison, const ScaleOf& scale_of) {
   Bytes decoded;
   decoded.reserve(codes.size() * sizeof(float));
   Values values(decoded);
   const std::byte filled{static_cast<unsigned char>(poison)};
-  for (std::size_t row = 0; row * 128 < codes.size(); ++row) {
+  for (std::size_t group = 0; group * 128 < codes.size(); ++group) {
+    const auto* bytes = scales.data() + scale_of(group) * sizeof(float);
     float scale = 0;
-    std::memcpy(&scale, scales.data() + row * sizeof scale, sizeof scale);
-    const auto* bytes = scales.data() + row * sizeof scale;
+    std::memcpy(&scale, bytes, sizeof scale);
     const bool has_scale =
         std::any_of(bytes, bytes + sizeof scale, [&](std::byte b) { return b != filled; });
-    for (std::size_t i = row * 128; i < row * 128 + 128; ++i) {
+    for (std::size_t i = group * 128; i < group * 128 + 128; ++i) {
       if (!has_scale && codes[i] == filled) {
         values.add_poison(poison);
       } else {
@@ -206,6 +208,7 @@ std::vector<KernelOutput> TrialOutputs::fetch(const cu::Stream& stream, Poison p
     KernelOutput result{.name = std::string(output.form.name),
                         .dtype = output.form.dtype,
                         .tolerance = output.form.tolerance,
+                        .norm_tolerance = output.form.norm_tolerance,
                         .bytes = {}};
     if (output.form.form == Form::plain) {
       result.bytes = std::move(raw[i][0]);
@@ -213,8 +216,13 @@ std::vector<KernelOutput> TrialOutputs::fetch(const cu::Stream& stream, Poison p
       continue;
     }
     result.dtype = Dtype::f32;
-    if (output.form.form == Form::fp8_tiles) {
-      result.bytes = decode_tiles(raw[i][0], raw[i][1], poison);
+    if (output.form.form == Form::fp8_tiles || output.form.form == Form::fp8_rows) {
+      const bool tiles = output.form.form == Form::fp8_tiles;
+      const auto groups = static_cast<std::size_t>(output.form.columns / 128);
+      const auto stride = static_cast<std::size_t>(output.form.scale_stride);
+      result.bytes = decode_fp8(raw[i][0], raw[i][1], poison, [&](std::size_t group) {
+        return tiles ? group : group / groups * stride + group % groups;
+      });
       fetched.push_back(std::move(result));
       continue;
     }

@@ -66,7 +66,6 @@ class StepCosts {
       add(slot, 1, 0);
     add(k.hc_between, 2 * all, product(24 * 4, config.hc_mult * hidden) + streams);
     add(k.wq_a_wkv, all, product(config.q_lora_rank + config.head_dim, hidden));
-    add(k.q_norm, all, 0);
     add(k.q_norm_rope, all, product(4, heads, rows));
     add(k.kv_append, all, 0);
     if (swa + hca > 0) add(k.wq_b, swa + hca, product(heads, config.q_lora_rank));
@@ -104,11 +103,10 @@ class StepCosts {
     const double read =
         std::min<double>(config.num_experts, product(config.experts_per_token, rows));
     add(k.experts, all, product(read, 3 * inter, hidden * 0.53));
-    add(k.expert_quant, all, 0);
     add(k.shared_up, all, product(2 * inter, hidden));
     add(k.shared_activation, all, 0);
     add(k.shared_down, all, product(inter, hidden));
-    add(k.expert_sum, all, 0);
+    if (tp == 1) add(k.expert_sum, all, 0);
     if (bucket.logit_rows > 0)
       add(k.head, 1, product(static_cast<double>(config.vocab_size) / tp, hidden, 2));
   }
@@ -187,8 +185,13 @@ Result<std::vector<TuningRequest>> tuning_plan(const ModelConfig& config, int tp
       return share[a] > share[b];
     });
     std::vector<TuningRequest> plan;
-    for (const std::size_t i : order)
-      plan.push_back(std::move(requests.requests()[i]));
+    for (const std::size_t i : order) {
+      TuningRequest& request = requests.requests()[i];
+      const std::string& family = request.candidates.front().family;
+      // One rank by itself cannot try what all of them do together.
+      if (family == kernels::AllReduce::kStem || family == kernels::AllGather::kStem) continue;
+      plan.push_back(std::move(request));
+    }
     return plan;
   } catch (const EngineError& error) {
     return Unexpected(error.error());

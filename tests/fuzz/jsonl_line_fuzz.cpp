@@ -1,5 +1,6 @@
 // Any bytes as a line of a batch file: refused with a reason that makes a line of valid JSON, or a
-// request whose sampling parameters can be judged and whose conversation can be rendered or not.
+// request whose sampling parameters can be judged and whose conversation can be rendered or not. As
+// a line of a batch's output: no answer, or one that says which line it is of.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -15,20 +16,29 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   defaults.system = "system";
   defaults.ignore_unknown = size % 2 == 1;
   defaults.efforts = size % 3 == 0 ? ingot::EffortTable::v0731 : ingot::EffortTable::april;
+  const auto answer = ingot::parse_answer_line(text);
+  if (answer && answer->line < 1) std::abort();
   const auto request = ingot::parse_batch_line({1, text, false}, defaults);
   if (!request) {
     if (request.error().message.empty() || request.error().code.empty()) std::abort();
     const std::string line = ingot::error_line(request.error());
     if (line.find('\n') != line.size() - 1) std::abort();
     if (!ingot::parse_json(line, "our own line")) std::abort();
+    const auto own = ingot::parse_answer_line(line);
+    if (!own || !own->failed || own->line != 1 || own->custom_id != request.error().custom_id) {
+      std::abort();
+    }
     return 0;
   }
-  if (request->custom_id.empty() || request->messages.empty()) std::abort();
+  const bool chat = request->endpoint == ingot::BatchEndpoint::chat;
+  if (request->custom_id.empty() || request->messages.empty() == chat) std::abort();
+  if (request->choices < 1) std::abort();
   constexpr int kVocabulary = 1000;
   if (const auto valid = ingot::validate(request->sampling, kVocabulary);
       !valid && valid.error().message.empty()) {
     std::abort();
   }
+  if (!chat) return 0;
   ingot::ChatEncodingOptions encoding;
   encoding.thinking = request->thinking;
   encoding.efforts = defaults.efforts;

@@ -13,7 +13,7 @@ using namespace ingot;
 
 namespace {
 
-// Prints where the time of a step goes.
+// Prints where the time of a step goes. INGOT_TEST_BATCH=16: of that batch alone.
 void time_most_layers(KernelSource (*source_of)(const cu::Context&)) {
   auto context = test::gpu_context_or_skip();
   if (!context) return;
@@ -31,7 +31,9 @@ void time_most_layers(KernelSource (*source_of)(const cu::Context&)) {
       {.max_context = 8192, .max_sequences = 64, .context_tokens = 64 * 8192, .jobs = 16});
   engine.fill_context();
   std::vector<SequenceId> sequences;
+  const char* chosen = std::getenv("INGOT_TEST_BATCH");
   for (const int batch : {1, 16, 64}) {
+    if (chosen != nullptr && batch != std::atoi(chosen)) continue;
     while (static_cast<int>(sequences.size()) < batch)
       sequences.push_back(engine.create_filled(2048));
     const DecodeTiming timing = engine.time_decode(sequences, 20);

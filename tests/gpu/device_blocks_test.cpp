@@ -115,6 +115,12 @@ class BlockCheck {
       stream_.synchronize();
       after(launch);
     }
+    // A launch that got another name is compared with nothing.
+    for (const char* name : {"kv append, q norm", "q norm, rope", "attention", "wo_b",
+                             "shared w1, w3", "router", "expert sum"}) {
+      INFO(name);
+      CHECK(seen_.contains(name));
+    }
   }
 
   /// The whole model's logits, of a run without replaced inputs.
@@ -197,18 +203,23 @@ class BlockCheck {
     const auto quantized = bench::quantized_input(std::move(x), bucket_.rows, config_.hidden_size);
     store(stream_, b_.x_codes, quantized.tiles());
     store(stream_, b_.x_scale, quantized.tile_scales());
+    store(stream_, b_.z_codes, quantized.codes);
+    const auto groups = static_cast<std::size_t>(config_.hidden_size / 128);
+    const auto stride =
+        static_cast<std::size_t>(kernels::act_quant_scale_stride(config_.hidden_size));
+    std::vector<float> scales(static_cast<std::size_t>(bucket_.rows) * stride);
+    for (std::size_t row = 0; row < static_cast<std::size_t>(bucket_.rows); ++row)
+      std::copy_n(quantized.scales.begin() + static_cast<std::ptrdiff_t>(row * groups), groups,
+                  scales.begin() + static_cast<std::ptrdiff_t>(row * stride));
+    store(stream_, b_.z_scale, scales);
   }
 
   void before(const StepLaunch& launch) {
     if (launch.name == "wq_a, wkv") {
       if (const auto* input = dumped(launch.layer, "attn_in")) inject(*input);
     }
-    if (launch.name == "gate" || launch.name == "router") {
-      const auto* input = dumped(launch.layer, "ffn_in");
-      if (input != nullptr && injected_ != launch.layer) {
-        inject(*input);
-        injected_ = launch.layer;
-      }
+    if (launch.name == "shared w1, w3") {
+      if (const auto* input = dumped(launch.layer, "ffn_in")) inject(*input);
     }
   }
 
@@ -280,10 +291,11 @@ class BlockCheck {
   void after(const StepLaunch& launch) {
     const int layer = launch.layer;
     if (layer < 0 || dumped(layer, "attn_in") == nullptr) return;
+    seen_.insert(std::string(launch.name));
     const auto hidden = static_cast<std::size_t>(config_.hidden_size);
     const auto heads = static_cast<std::size_t>(config_.num_heads);
     if (launch.name == "q norm, rope") compare(layer, "q", bf16_rows(b_.q, heads * 512), 1e-2);
-    if (launch.name == "kv append") {
+    if (launch.name == "kv append, q norm") {
       // The last rows of the prompt are in the ring.
       std::vector<float> kv(static_cast<std::size_t>(tokens_) * 512);
       for (int p = 0; p < tokens_; ++p) {
@@ -424,7 +436,7 @@ class BlockCheck {
   StepKernels kernels_;
   StepBucket bucket_;
   int tokens_ = 0;
-  int injected_ = -1;
+  std::set<std::string> seen_;                         // launches of layers that the dump holds
   std::set<std::pair<int, std::size_t>> other_picks_;  // layer and row: near ties chosen otherwise
 };
 

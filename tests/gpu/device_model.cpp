@@ -42,6 +42,13 @@ KernelSource source_of(const cu::Context& context, std::shared_ptr<jit::KernelSt
           .overrides = {}};
 }
 
+/// INGOT_TEST_TEMPLATES: a folder of templates instead of the built-in ones, for experiments.
+jit::SourceTree test_templates() {
+  const char* folder = std::getenv("INGOT_TEST_TEMPLATES");
+  return folder == nullptr ? kernels::embedded_templates()
+                           : value_or_throw(jit::SourceTree::read_directory(folder));
+}
+
 }  // namespace
 
 std::optional<cu::Context> gpu_context_or_skip() {
@@ -51,12 +58,12 @@ std::optional<cu::Context> gpu_context_or_skip() {
 }
 
 KernelSource kernel_source(const cu::Context& context) {
-  static const auto store = open_store(kernels::embedded_templates());
+  static const auto store = open_store(test_templates());
   return source_of(context, store);
 }
 
 KernelSource traced_kernel_source(const cu::Context& context) {
-  static const auto store = open_store(executor::traced_templates(kernels::embedded_templates()));
+  static const auto store = open_store(executor::traced_templates(test_templates()));
   return source_of(context, store);
 }
 
@@ -77,14 +84,43 @@ executor::DeviceWeights load_weights(const cu::Context& context, const Checkpoin
   return value_or_throw(executor::DeviceWeights::load(context, checkpoint, {.threads = cores()}));
 }
 
-std::unique_ptr<DeviceEngine> device_engine(const Checkpoint& checkpoint, DeviceOptions options) {
-  auto context = gpu_context_or_skip();
-  if (!context) return nullptr;
+namespace {
+
+/// @param weights  (context, WeightOptions)
+template <class Weights>
+std::unique_ptr<DeviceEngine> make_engine(const ModelConfig& config, DeviceOptions options, int tp,
+                                          const Weights& weights) {
+  const auto driver = driver_or_skip(tp);
+  if (!driver) return nullptr;
+  std::vector<DeviceRank> ranks;
+  for (int rank = 0; rank < tp; ++rank) {
+    auto context = cu::Context::retain(driver, rank);
+    auto share = value_or_throw(weights(
+        context, executor::WeightOptions{.tp_rank = rank, .tp_size = tp, .threads = cores()}));
+    ranks.push_back({std::move(context), std::move(share)});
+  }
+  ranks[0].context.make_current();
   options.jobs = cores();
-  auto source = kernel_source(*context);
-  auto weights = load_weights(*context, checkpoint);
-  return std::make_unique<DeviceEngine>(std::move(*context), checkpoint.config(),
-                                        std::move(weights), std::move(source), options);
+  auto source = kernel_source(ranks[0].context);
+  return std::make_unique<DeviceEngine>(std::move(ranks), config, std::move(source), options);
+}
+
+}  // namespace
+
+std::unique_ptr<DeviceEngine> device_engine(const Checkpoint& checkpoint, DeviceOptions options,
+                                            int tp) {
+  return make_engine(checkpoint.config(), options, tp,
+                     [&](const cu::Context& context, const executor::WeightOptions& which) {
+                       return executor::DeviceWeights::load(context, checkpoint, which);
+                     });
+}
+
+std::unique_ptr<DeviceEngine> synthetic_engine(const ModelConfig& config, DeviceOptions options,
+                                               int tp) {
+  return make_engine(config, options, tp,
+                     [&](const cu::Context& context, const executor::WeightOptions& which) {
+                       return executor::DeviceWeights::synthetic(context, config, which);
+                     });
 }
 
 }  // namespace ingot::test

@@ -25,7 +25,12 @@ KernelSource tuned_kernel_source(const cu::Context& context);
 
 executor::DeviceWeights load_weights(const cu::Context& context, const Checkpoint& checkpoint);
 
-/// The device engine on a checkpoint.
-std::unique_ptr<DeviceEngine> device_engine(const Checkpoint& checkpoint, DeviceOptions options);
+/// The device engine on a checkpoint, over the first `tp` GPUs; null, after skip() said why, where
+/// there are fewer.
+std::unique_ptr<DeviceEngine> device_engine(const Checkpoint& checkpoint, DeviceOptions options,
+                                            int tp = 1);
+/// The same with made-up weights.
+std::unique_ptr<DeviceEngine> synthetic_engine(const ModelConfig& config, DeviceOptions options,
+                                               int tp);
 
 }  // namespace ingot::test

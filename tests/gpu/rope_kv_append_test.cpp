@@ -22,6 +22,7 @@ constexpr int kDims = kernels::KV_DIMS;
 constexpr int kRope = kernels::KV_ROPE_DIMS;
 constexpr int kQuant = kernels::KV_QUANT_DIMS;
 constexpr std::uint8_t kPoison = 0xee;
+constexpr std::size_t kGuard = 8;  // elements behind what is written
 
 /// Frequencies of both rope tables' kind: from 1 down to 10000^-1 and less.
 std::vector<float> frequencies() {
@@ -54,13 +55,13 @@ std::vector<std::uint8_t> reference_entry(std::span<const std::uint16_t> kv, int
   return entry;
 }
 
-/// kv_norm by the definition, in double.
+/// A norm by the definition, in double.
 std::vector<std::uint16_t> normalized(std::span<const std::uint16_t> kv,
                                       std::span<const std::uint16_t> weight) {
   double squares = 0;
   for (const auto bits : kv)
     squares += std::pow(static_cast<double>(reference::bf16_value(bits)), 2);
-  const double scale = 1.0 / std::sqrt(squares / kDims + 1e-6);
+  const double scale = 1.0 / std::sqrt(squares / static_cast<double>(kv.size()) + 1e-6);
   std::vector<std::uint16_t> out;
   for (std::size_t i = 0; i < kv.size(); ++i) {
     out.push_back(reference::bf16_bits(static_cast<float>(reference::bf16_value(weight[i]) *
@@ -158,17 +159,35 @@ TEST_CASE("rope_kv_append writes the reference's entries, to the bit",
       const auto pool = cu::DeviceBuffer::allocate(
           context, static_cast<std::size_t>(kPages) * static_cast<std::size_t>(problem.page_bytes));
       pool.fill_bytes(stream, kPoison);
+      const auto width = static_cast<std::size_t>(problem.latent);
+      const auto latents =
+          test::random_bf16(width * static_cast<std::size_t>(tokens.count) + kGuard, 31);
+      const auto latent = test::to_device(context, stream, latents);
+      const auto latent_norm = test::random_bf16(width + kGuard, 37);
+      const auto latent_weight = test::to_device(context, stream, latent_norm);
       const kernels::RopeKvAppendArgs args{.kv = kv.as<kernels::bf16>(),
                                            .norm_weight = weight_device.as<kernels::bf16>(),
                                            .frequencies = table_device.as<float>(),
                                            .positions = positions.as<int>(),
                                            .slots = slots.as<int>(),
                                            .pool = pool.as<kernels::u8>(),
+                                           .latent = latent.as<kernels::bf16>(),
+                                           .latent_weight = latent_weight.as<kernels::bf16>(),
+                                           .latent_out = latent.as<kernels::bf16>(),
                                            .tokens = tokens.count,
                                            .kv_stride = kDims,
                                            .epsilon = 1e-6F};
       loaded[v].launch(stream, RopeKvAppend::launch_shape(problem, params), args);
       auto bytes = test::to_host<std::uint8_t>(stream, pool);
+      const auto normed = test::to_host<std::uint16_t>(stream, latent);
+      for (std::size_t token = 0; token < static_cast<std::size_t>(tokens.count) && width > 0;
+           ++token) {
+        const auto expected =
+            normalized(std::span(latents).subspan(token * width, width), latent_norm);
+        for (std::size_t i = 0; i < width; ++i)
+          REQUIRE(test::bf16_distance(normed[token * width + i], expected[i]) <= 1);
+      }
+      REQUIRE(std::equal(latents.end() - kGuard, latents.end(), normed.end() - kGuard));
       for (int token = 0; token < tokens.count; ++token) {
         const int slot = tokens.slots[static_cast<std::size_t>(token)];
         if (slot < 0) continue;

@@ -84,6 +84,13 @@ Result<SequenceId> FakeEngine::restore(std::string_view bytes) {
   return sequence;
 }
 
+std::int64_t FakeEngine::pages_in_use() const {
+  std::int64_t pages = 0;
+  for (const auto& [id, tokens] : sequences_)
+    pages += (static_cast<std::int64_t>(tokens.size()) + page_tokens_ - 1) / page_tokens_;
+  return pages;
+}
+
 std::vector<StepLogits> FakeEngine::step(std::span<const SequenceStep> batch) {
   ++steps_;
   if (before_step_) before_step_(steps_);
@@ -95,6 +102,18 @@ std::vector<StepLogits> FakeEngine::step(std::span<const SequenceStep> batch) {
     if (step.tokens.empty()) throw std::logic_error("fake engine: a step without tokens");
     if (length(step.sequence) + static_cast<std::int64_t>(step.tokens.size()) > max_context_) {
       throw std::logic_error("fake engine: context overflow");
+    }
+  }
+  if (pages_ != INT64_MAX) {
+    std::int64_t needed = pages_in_use();
+    for (const SequenceStep& step : batch) {
+      const std::int64_t now = length(step.sequence);
+      const std::int64_t then = now + static_cast<std::int64_t>(step.tokens.size());
+      needed += (then + page_tokens_ - 1) / page_tokens_ - (now + page_tokens_ - 1) / page_tokens_;
+    }
+    if (needed > pages_) {
+      ++refused_steps_;
+      throw EngineError(ErrorCode::exhausted, "the fake engine's pages are in use");
     }
   }
   widest_batch_ = std::max(widest_batch_, batch.size());

@@ -38,6 +38,12 @@ class FakeEngine final : public Engine {
   void set_max_rollback(std::int64_t tokens) { max_rollback_ = tokens; }
   /// Beyond so many sequences at a time it has no room (exhausted).
   void set_max_sequences(std::size_t count) { max_sequences_ = count; }
+  /// Sequences take whole pages of so many tokens, and there are so many pages: a step that needs
+  /// more is refused (exhausted) before anything changes.
+  void set_pages(std::int64_t count, std::int64_t tokens) {
+    pages_ = count;
+    page_tokens_ = tokens;
+  }
   /// Called before each step, with its number from 1.
   void set_before_step(std::function<void(int)> function) { before_step_ = std::move(function); }
 
@@ -45,6 +51,9 @@ class FakeEngine final : public Engine {
   std::int64_t tokens_fed() const { return tokens_fed_; }
   std::size_t widest_batch() const { return widest_batch_; }
   std::size_t live_sequences() const { return sequences_.size(); }
+  std::int64_t pages_in_use() const;
+  /// Steps that were refused for want of pages.
+  int refused_steps() const { return refused_steps_; }
   const std::vector<TokenId>& tokens(SequenceId sequence) const { return find(sequence); }
 
  private:
@@ -55,6 +64,9 @@ class FakeEngine final : public Engine {
   std::int64_t max_rollback_ = 8;
   bool can_snapshot_ = true;
   std::size_t max_sequences_ = SIZE_MAX;
+  std::int64_t pages_ = INT64_MAX;
+  std::int64_t page_tokens_ = 1;
+  int refused_steps_ = 0;
   LogitsFunction function_;
   std::function<void(int)> before_step_;
   std::map<std::uint64_t, std::vector<TokenId>> sequences_;

@@ -1,6 +1,8 @@
 #include "src/chat/chat_session.hpp"
 
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <thread>
 
 #include "src/text/control_tokens.hpp"
 #include "tests/support/fake_engine.hpp"
@@ -208,13 +210,48 @@ TEST_CASE("an answer that is stopped stays in the conversation", "[cpu][chat]") 
   CHECK(next.reused_tokens == stats.prompt_tokens + 4);  // the newest letter was never fed
 }
 
-TEST_CASE("a question that is stopped before the first token is taken back", "[cpu][chat]") {
+TEST_CASE("a question that is stopped before the first token awaits its answer", "[cpu][chat]") {
   FakeEngine engine;
+  engine.set_logits(scripted_text("ok"));
   Talk talk(engine);
   const auto stats = value_or_throw(talk.session.ask(
       "hi", [](const OutputDelta&) {}, [] { return true; }));
   CHECK(stats.finish_reason == FinishReason::cancelled);
-  CHECK(talk.session.messages().empty());
+  REQUIRE(talk.session.messages().size() == 1);
+  CHECK(talk.session.awaits_answer());
+  (void)value_or_throw(talk.session.answer([](const OutputDelta&) {}, [] { return false; }));
+  REQUIRE(talk.session.messages().size() == 2);
+  CHECK(talk.session.messages()[1].content == "ok");
+}
+
+TEST_CASE("chunks of a prompt follow the time that a step may take", "[cpu][chat]") {
+  FakeEngine engine;
+  engine.set_logits(scripted_text("ok"));
+  const bool slow = GENERATE(false, true);
+  if (slow) {
+    engine.set_before_step([](int) { std::this_thread::sleep_for(std::chrono::milliseconds(20)); });
+  }
+  ChatSessionOptions with = options();
+  with.step_s = slow ? 0.005 : 100;
+  Talk talk(engine, with);
+  std::vector<std::int64_t> chunks;
+  std::int64_t before = 0;
+  const auto stats = value_or_throw(talk.session.ask(
+      std::string(slow ? 40 : 2000, 'q'), [](const OutputDelta&) {},
+      [&] { return chunks.size() == 8; },
+      [&](std::int64_t done, std::int64_t) {
+        chunks.push_back(done - before);
+        before = done;
+      }));
+  REQUIRE(chunks.size() >= 6);
+  CHECK(chunks[0] == 16);
+  if (slow) {
+    CHECK(stats.finish_reason == FinishReason::cancelled);
+    CHECK(chunks[4] == 1);
+  } else {
+    CHECK(*std::max_element(chunks.begin(), chunks.end()) > 256);
+    CHECK(engine.steps() < 16);
+  }
 }
 
 TEST_CASE("a question that does not fit leaves the conversation as it was", "[cpu][chat]") {
@@ -325,7 +362,8 @@ TEST_CASE("a long prompt that is stopped midway costs nothing of what was there"
         progress.push_back(done);
       }));
   CHECK(progress.size() == 3);
-  CHECK(talk.session.messages().size() == 2);
+  CHECK(talk.session.messages().size() == 3);
+  CHECK(talk.session.undo());
   // The same question goes on where it was stopped.
   FakeEngine* const same = &engine;
   const std::int64_t fed = same->tokens_fed();

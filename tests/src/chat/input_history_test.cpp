@@ -66,6 +66,31 @@ TEST_CASE("a history is bounded, and its oldest entries go", "[cpu][chat]") {
   CHECK(reopened(folder / "h").back().starts_with("entry"));
 }
 
+TEST_CASE("a history of one line without end is brought back to its size", "[cpu][chat]") {
+  const TempDir folder;
+  write_file(folder / "h", "old\n" + std::string(std::size_t{3} << 20, 'x'));
+  InputHistory history;
+  value_or_throw(history.open(folder / "h", false));
+  CHECK(history.entries().empty());
+  CHECK(std::filesystem::file_size(folder / "h") == 0);
+  // Or of one that is longer than any entry, with others around it.
+  write_file(folder / "h", "old\n" + std::string(std::size_t{3} << 19, 'x') + "\nnew\n");
+  InputHistory other;
+  value_or_throw(other.open(folder / "h", false));
+  CHECK(other.damaged_lines() == 1);
+  CHECK(reopened(folder / "h") == std::deque<std::string>{"old", "new"});
+}
+
+TEST_CASE("a history that is no file is said, and read by nobody", "[cpu][chat]") {
+  const TempDir folder;
+  REQUIRE(::mkfifo((folder / "h").c_str(), 0600) == 0);
+  InputHistory history;
+  const auto opened = history.open(folder / "h", false);
+  REQUIRE(!opened);
+  CHECK(opened.error().message.find("no regular file") != std::string::npos);
+  CHECK(history.add("kept in memory"));
+}
+
 TEST_CASE("two programs add to one history", "[cpu][chat]") {
   const TempDir folder;
   InputHistory one, two;

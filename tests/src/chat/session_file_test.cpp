@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <catch2/catch.hpp>
+#include <future>
 
 #include "src/chat/session_store.hpp"
 #include "tests/support/temp_dir.hpp"
@@ -82,9 +83,10 @@ TEST_CASE("a state that compresses absurdly well is left out", "[cpu][chat]") {
 
 TEST_CASE("session files are their owner's", "[cpu][chat]") {
   const TempDir folder;
-  const auto file = folder / "new/a.session";
-  value_or_throw(write_session(file, made()));
-  CHECK(value_or_throw(read_session(file)) == made());
+  const auto file = folder / "a.session";
+  const Digest written = value_or_throw(write_session(file, made()));
+  CHECK(static_cast<const SavedSession&>(*read_session(file)) == made());
+  CHECK(read_session(file)->checksum == written);
   struct stat info {};
   REQUIRE(::stat(file.c_str(), &info) == 0);
   CHECK((info.st_mode & 0777) == 0600);
@@ -92,6 +94,69 @@ TEST_CASE("session files are their owner's", "[cpu][chat]") {
   REQUIRE(!missing);
   CHECK(missing.error().code == ErrorCode::not_found);
   CHECK(!read_session(folder.path()));
+}
+
+TEST_CASE("a session replaces its own content alone", "[cpu][chat]") {
+  const TempDir folder;
+  const auto file = folder / "a.session";
+  const auto refused = [&](const MayReplace& replace, std::string_view why) {
+    const std::string before = read_file(file);
+    const auto written = write_session(file, made(), replace);
+    REQUIRE(!written);
+    CHECK(written.error().code == ErrorCode::invalid_argument);
+    CHECK(written.error().message.find(why) != std::string::npos);
+    CHECK(read_file(file) == before);
+  };
+  const Digest first = value_or_throw(write_session(file, {}));
+  refused({}, "another session is there");
+  const Digest second = value_or_throw(write_session(file, made(), {.known = first}));
+  CHECK(second != first);
+  refused({.known = first}, "it has changed since");
+  value_or_throw(write_session(file, {}, {.known = first, .any_session = true}));
+  // What is no session is never replaced, whatever is asked for.
+  for (const char* bytes : {"notes", "\x89ingot sess"}) {
+    write_file(file, bytes);
+    refused({.known = first}, bytes[0] == 'n' ? "is no session of ingot" : "has changed");
+  }
+  write_file(file, "notes");
+  refused({.any_session = true}, "is no session of ingot");
+}
+
+TEST_CASE("a session is written beside no folder and over no device", "[cpu][chat]") {
+  const TempDir folder;
+  const auto missing = write_session(folder / "no/a.session", made());
+  REQUIRE(!missing);
+  CHECK(missing.error().code == ErrorCode::not_found);
+  CHECK(!std::filesystem::exists(folder / "no"));
+  const auto fifo = folder / "fifo.session";
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+  CHECK(!write_session(fifo, made(), {.any_session = true}));
+  CHECK(!write_session("/dev/null", made(), {.any_session = true}));
+  CHECK(!write_session(folder.path(), made(), {.any_session = true}));
+  const auto read = read_session(fifo);  // which nobody writes to
+  REQUIRE(!read);
+  CHECK(read.error().message.find("no regular file") != std::string::npos);
+  write_file(folder / "notes", "notes");
+  std::filesystem::create_symlink(folder / "notes", folder / "link.session");
+  CHECK(!write_session(folder / "link.session", made(), {.any_session = true}));
+  CHECK(read_file(folder / "notes") == "notes");
+}
+
+TEST_CASE("of two that write one session at once, both learn who was first", "[cpu][chat]") {
+  const TempDir folder;
+  const auto file = folder / "a.session";
+  std::vector<std::future<bool>> writers;
+  for (int i = 0; i < 8; ++i) {
+    writers.push_back(std::async(std::launch::async, [&, i] {
+      SavedSession mine = made();
+      mine.model = std::to_string(i);
+      return write_session(file, mine).has_value();
+    }));
+  }
+  int written = 0;
+  for (auto& writer : writers)
+    written += writer.get();
+  CHECK(written == 1);
 }
 
 TEST_CASE("names of sessions are names of files, and paths are paths", "[cpu][chat]") {
@@ -107,8 +172,16 @@ TEST_CASE("names of sessions are names of files, and paths are paths", "[cpu][ch
   CHECK(!SessionStore({}).file_of("plan"));
   CHECK(SessionStore({}).list().empty());
   CHECK(store.list().empty());
+  value_or_throw(store.make_folder_of(*store.file_of("plan")));
   value_or_throw(write_session(*store.file_of("plan"), {}));
+  CHECK((std::filesystem::status(folder / "sessions").permissions() &
+         std::filesystem::perms::all) == std::filesystem::perms::owner_all);
+  value_or_throw(store.make_folder_of(folder / "users/own.session"));
+  CHECK(!std::filesystem::exists(folder / "users"));
   write_file(folder / "sessions/other.txt", "");
   REQUIRE(store.list().size() == 1);
   CHECK(store.list()[0].name == "plan");
+  CHECK(SessionStore::numbered("plan", 2) == "plan-2");
+  CHECK(SessionStore::numbered("./plan.session", 3) == "./plan-3.session");
+  CHECK(SessionStore::check_name(SessionStore::automatic_name()));
 }

@@ -195,6 +195,40 @@ TEST_CASE("settings of a session are changed and shown", "[cpu][cli]") {
         std::string::npos);
 }
 
+TEST_CASE("a setting that is unset has its default again", "[cpu][cli]") {
+  const auto ran = chat(
+      "/set system be brief\n/set system unset\n/system\n/think high\n/set thinking unset\n/think\n"
+      "/set top_p 0.5\n/set top_p unset\n/set top_p\n");
+  CHECK(ran.out == "There is no system message.\nthinking high\nthinking none\ntop_p = 1\n");
+  CHECK(ran.err.empty());
+}
+
+TEST_CASE("one question must not be empty", "[cpu][cli]") {
+  for (const char* prompt : {"", " \n\t"}) {
+    const auto ran = chat("hello\n", {"-p", prompt});
+    CHECK(ran.status == 2);
+    CHECK(ran.err == "ingot: error: --prompt: the question is empty\n");
+    CHECK(ran.out.empty());
+  }
+}
+
+TEST_CASE("streams that were closed before the start are at their end", "[cpu][cli]") {
+  const auto shell = [](const std::string& redirection) {
+    ProgramOptions options;
+    options.program = "/bin/sh";
+    const std::string line = "exec \"$0\" chat --model \"$1\" --device cpu --max-tokens 2 ";
+    return run_ingot({"-c", line + redirection, ingot_program(), tiny_model()}, options);
+  };
+  const auto in = shell("<&-");
+  CHECK(in.status == 0);
+  CHECK(in.out.empty());
+  CHECK(shell("-p hello <&-").status == 0);
+  const auto out = shell("-p hello >&-");
+  CHECK(out.status == 1);
+  CHECK(out.err.find("writing to standard output") != std::string::npos);
+  CHECK(shell("-p hello 2>&-").status == 0);
+}
+
 TEST_CASE("a message of every special token's text is text, with ids to show for it",
           "[cpu][cli]") {
   std::string all;

@@ -1,4 +1,6 @@
 // Sessions of `ingot chat`, the built program, on a terminal and in a pipe.
+#include <sys/stat.h>
+
 #include <csignal>
 
 #include "src/chat/session_file.hpp"
@@ -18,7 +20,186 @@ int fed(int letters) {
   return letters + 5;
 }
 
+/// Files of saved sessions, those of the earliest names first.
+std::vector<fs::path> sessions(const fs::path& state) {
+  std::vector<fs::path> out;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(state / "ingot/sessions", error))
+    out.push_back(entry.path());
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+fs::path only_session(const fs::path& state) {
+  const auto found = sessions(state);
+  REQUIRE(found.size() == 1);
+  return found[0];
+}
+
+std::size_t messages_in(const fs::path& file) {
+  return value_or_throw(ingot::read_session(file)).messages.size();
+}
+
+ProgramOptions with_state(const TempDir& home, std::string_view input) {
+  ProgramOptions options;
+  options.environment = {"HOME=/nonexistent", "TERM=dumb",
+                         "XDG_STATE_HOME=" + home.path().string()};
+  options.input = input;
+  return options;
+}
+
 }  // namespace
+
+TEST_CASE("a conversation without a name is kept when another begins", "[cpu][cli][pty]") {
+  const std::string way = GENERATE("/new", "/new plan", "/fork plan", "/load good");
+  CAPTURE(way);
+  const TempDir home;
+  if (way == "/load good") {
+    Chat chat({}, {}, tiny_model(), home.path());
+    chat.ask("hello");
+    chat.enter("/save good");
+    CHECK(chat.leave() == 0);
+  }
+  const std::size_t before = sessions(home.path()).size();
+  Chat chat({}, {}, tiny_model(), home.path());
+  chat.ask("hello");
+  chat.ask("again");
+  const std::string out = chat.enter(way);
+  const std::string words = "The conversation before is called \"";
+  const std::size_t at = out.find(words);
+  REQUIRE(at != std::string::npos);
+  const std::string name =
+      out.substr(at + words.size(), out.find('"', at + words.size()) - at - words.size());
+  CHECK(chat.enter("/sessions").find("  " + name + " ") != std::string::npos);
+  chat.ask("third");
+  CHECK(chat.enter("/load " + name).find(name + ": 4 messages, ") != std::string::npos);
+  CHECK(chat.enter("/load nothing").find("nothing.session") != std::string::npos);
+  CHECK(chat.leave() == 0);
+  CHECK(messages_in(chat.session_file(name)) == 4);
+  CHECK(sessions(home.path()).size() == (way == "/load good" ? before + 1 : before + 2));
+}
+
+TEST_CASE("an unnamed conversation is left under a name of its own", "[cpu][cli][pty]") {
+  const TempDir home;
+  for (int round = 0; round < 2; ++round) {
+    Chat chat({}, {}, tiny_model(), home.path());
+    chat.ask("hello");
+    if (round == 1) chat.ask("again");
+    CHECK(chat.leave() == 0);
+    CHECK(chat.program.out().find("goes on with it") != std::string::npos);
+  }
+  const auto saved = sessions(home.path());
+  REQUIRE(saved.size() == 2);
+  CHECK(messages_in(saved[0]) + messages_in(saved[1]) == 6);
+  Chat chat({"--session", saved[0].stem()}, {}, tiny_model(), home.path());
+  chat.ask("hello");
+  CHECK(chat.leave() == 0);
+  CHECK(sessions(home.path()).size() == 2);
+}
+
+TEST_CASE("saved sessions and the files of others are not written over", "[cpu][cli][pty]") {
+  const TempDir home;
+  {
+    Chat chat({}, {}, tiny_model(), home.path());
+    chat.ask("hello");
+    chat.enter("/save plan");
+    CHECK(chat.leave() == 0);
+  }
+  Chat chat({}, {}, tiny_model(), home.path());
+  const std::string bytes = read_file(chat.session_file("plan"));
+  write_file(home / "notes.txt", "mine");
+  chat.ask("hello");
+  chat.ask("again");
+  for (const char* way : {"/new plan", "/fork plan"})
+    CHECK(chat.enter(way).find("\"plan\" is saved already") != std::string::npos);
+  CHECK(chat.enter("/save plan").find("another session is there; /save with another name") !=
+        std::string::npos);
+  for (const char* force : {"", "--force "}) {
+    CHECK(chat.enter("/save " + std::string(force) + (home / "notes.txt").string())
+              .find("no session of ingot") != std::string::npos);
+  }
+  CHECK(chat.enter("/save " + (home / "no/x.session").string()).find("No such file") !=
+        std::string::npos);
+  CHECK(read_file(home / "notes.txt") == "mine");
+  CHECK(!fs::exists(home / "no"));
+  CHECK(read_file(chat.session_file("plan")) == bytes);
+  const std::string path = home / "copy.session";
+  CHECK(chat.enter("/save " + path).find("Saved as " + path + ": 4 messages") != std::string::npos);
+  chat.ask("third");
+  CHECK(chat.enter("/save").find("Saved as " + path + ": 6 messages") != std::string::npos);
+  CHECK(chat.enter("/save --force plan").find("Saved as plan: 6 messages") != std::string::npos);
+  CHECK(chat.leave() == 0);
+  CHECK(messages_in(path) == 6);
+  CHECK(messages_in(chat.session_file("plan")) == 6);
+}
+
+TEST_CASE("two terminals that go on with one session both keep what they said", "[cpu][cli][pty]") {
+  const TempDir home;
+  Chat first({"--session", "plan"}, {}, tiny_model(), home.path());
+  first.ask("hello");
+  first.enter("/save");
+  Chat second({"--session", "plan"}, {}, tiny_model(), home.path());
+  second.ask("from the second");
+  CHECK(second.leave() == 0);
+  first.ask("from the first");
+  first.ask("again");
+  CHECK(first.enter("/save").find("it has changed since this session was read or written") !=
+        std::string::npos);
+  CHECK(first.leave() == 0);
+  CHECK(first.program.out().find("the session is saved as \"plan-2\"") != std::string::npos);
+  CHECK(messages_in(first.session_file("plan")) == 4);
+  CHECK(messages_in(first.session_file("plan-2")) == 6);
+}
+
+TEST_CASE("a question whose reading is ended is the one that /retry answers", "[cpu][cli][pty]") {
+  Chat chat({"--prefill-chunk", "16"});
+  chat.ask("hello");
+  chat.program.send(std::string(3000, 'q') + "\r");
+  REQUIRE(chat.program.wait_for("reading: "));
+  chat.program.send(kCtrlC);
+  REQUIRE(chat.program.wait_for("Not answered: /retry answers it"));
+  REQUIRE(chat.program.wait_for(kPrompt));
+  const std::string again = chat.enter("/retry");
+  CHECK(again.find("\"prompt_tokens\": 30") != std::string::npos);
+  CHECK(again.find("\"finish_reason\": \"length\"") != std::string::npos);
+  CHECK(chat.enter("/sessions").find("   4 messages") != std::string::npos);
+}
+
+TEST_CASE("named sessions of a pipe are saved at its end, a model that changed is said",
+          "[cpu][cli]") {
+  const TempDir home;
+  const auto options = with_state(home, "hello\n/new plan\nhello\nagain\n/fork other\nhello\n");
+  CHECK(run_ingot(ChatOnTerminal::arguments(tiny_model(), {}), options).status == 0);
+  REQUIRE(sessions(home.path()).size() == 2);
+  CHECK(messages_in(home / "ingot/sessions/plan.session") == 4);
+  CHECK(messages_in(home / "ingot/sessions/other.session") == 6);
+  const TempDir folder;
+  write_changed_tiny_model(folder / "other", "head.weight", {7}, 0);
+  const auto changed = run_ingot(
+      ChatOnTerminal::arguments(folder / "other", {"--session", "plan", "-p", "more"}), options);
+  CHECK(changed.status == 0);
+  CHECK(changed.err.find("warning: the session plan: 4 messages, it was saved with another model "
+                         "(tiny), so it is fed again") != std::string::npos);
+  CHECK(messages_in(home / "ingot/sessions/plan.session") == 6);
+}
+
+TEST_CASE("what is no file is loaded, attached and exported to by nobody", "[cpu][cli]") {
+  const TempDir home;
+  REQUIRE(::mkfifo((home / "fifo.session").c_str(), 0600) == 0);
+  const std::string fifo = home / "fifo.session";
+  const auto ran =
+      run_ingot(ChatOnTerminal::arguments(tiny_model(), {}),
+                with_state(home, "/load " + fifo + "\n/attach " + fifo + "\n/tool " + fifo +
+                                     "\n/attach -\n/save " + fifo + "\n/export " +
+                                     (home / "no/x.md").string() + "\n"));
+  CHECK(ran.status == 0);
+  CHECK(ran.err.find("reading the session " + fifo + ": this is no regular file") !=
+        std::string::npos);
+  CHECK(ran.err.find("reading " + fifo + ": this is no regular file") != std::string::npos);
+  CHECK(ran.err.find("exporting to " + (home / "no/x.md").string() + ": there is no folder") !=
+        std::string::npos);
+  CHECK(!fs::exists(home / "no"));
+}
 
 TEST_CASE("a turn feeds what is new, also after /undo and /retry", "[cpu][cli][pty]") {
   Chat chat;
@@ -144,7 +325,7 @@ TEST_CASE("a signal or a terminal that goes saves the session first", "[cpu][cli
     chat.program.signal(signal);
   }
   CHECK(chat.program.wait() == 128 + (signal == 0 ? SIGHUP : signal));
-  const auto saved = ingot::read_session(chat.session_file("last"));
+  const auto saved = ingot::read_session(only_session(chat.state));
   REQUIRE(saved);
   CHECK(saved->messages.size() == 2);
   CHECK(!saved->sequences.empty());
@@ -200,7 +381,7 @@ TEST_CASE("a pipe that closes saves what was answered", "[cpu][cli]") {
                              options);
   CHECK(ran.status == 141);
   CHECK(ran.err.empty());
-  const auto saved = ingot::read_session(home / "ingot/sessions/last-piped.session");
+  const auto saved = ingot::read_session(only_session(home.path()));
   REQUIRE(saved);
   CHECK(saved->messages.size() == 2);
 }

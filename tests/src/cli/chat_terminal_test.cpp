@@ -105,7 +105,8 @@ TEST_CASE("Ctrl-C ends a prompt that is being read", "[cpu][cli][pty]") {
   chat.program.send(kCtrlC);
   REQUIRE(chat.program.wait_for("cancelled"));
   REQUIRE(chat.program.wait_for(kPrompt));
-  CHECK(chat.enter("/sessions").find("   0 messages") != std::string::npos);
+  CHECK(chat.enter("/sessions").find("   1 messages") != std::string::npos);
+  CHECK(chat.enter("/undo").find("Taken back.") != std::string::npos);
   CHECK(chat.ask("hello").at("finish_reason") == "length");
 }
 
@@ -285,10 +286,17 @@ TEST_CASE("an editor that is missing or fails is a message", "[cpu][cli][pty]") 
 
 TEST_CASE("a dumb terminal gets no escape sequences", "[cpu][cli][pty]") {
   PtyOptions options;
-  options.environment = {"HOME=/nonexistent", "TERM=dumb"};
-  Chat chat({"--thinking", "high"}, options);
+  options.environment = {"HOME=/nonexistent", GENERATE("TERM=dumb", "TERM=")};
+  Chat chat({"--thinking", "high", "--prefill-chunk", "16"}, options);
   CHECK(chat.program.echoes());
   chat.program.send("hello\n");
+  REQUIRE(chat.program.wait_for("prompt_tokens"));
+  REQUIRE(chat.program.wait_for(kPrompt));
+  std::string lines = "\"\"\"\n";  // a terminal's own editing takes 4096 bytes a line
+  for (int i = 0; i < 40; ++i)
+    lines += std::string(100, 'q') + "\n";
+  chat.program.send(lines + "\"\"\"\n");
+  REQUIRE(chat.program.wait_for("reading: "));
   REQUIRE(chat.program.wait_for("prompt_tokens"));
   REQUIRE(chat.program.wait_for(kPrompt));
   chat.program.send("one\\\n");

@@ -28,3 +28,19 @@ TEST_CASE("a model that lacks tensors is refused with all of them, not with the 
   CHECK(model.error().message.find("layers.1.attn.wkv.scale") != std::string::npos);
   CHECK(model.error().message.find("norm.weight") != std::string::npos);
 }
+
+TEST_CASE("the GPUs of a model's ranks are the first ones, or those of a list", "[cpu][cli]") {
+  CHECK(value_or_throw(device_list("", 1)) == std::vector<int>{0});
+  CHECK(value_or_throw(device_list("", 4)) == std::vector<int>{0, 1, 2, 3});
+  CHECK(value_or_throw(device_list("3,0", 2)) == std::vector<int>{3, 0});
+  const auto refusal = [](std::string_view text, int tp_size) {
+    const auto devices = device_list(text, tp_size);
+    REQUIRE(!devices);
+    CHECK(devices.error().code == ErrorCode::invalid_argument);
+    return devices.error().message;
+  };
+  CHECK_THAT(refusal("0", 2), Catch::Contains("names 1 GPUs for 2"));
+  CHECK_THAT(refusal("0,0", 2), Catch::Contains("GPU 0 twice"));
+  for (const char* text : {"a", "0,", ",1", "0;1", "-1,0", "0, 1", "99999999999,1"})
+    CHECK_THAT(refusal(text, 2), Catch::Contains("numbers of GPUs"));
+}

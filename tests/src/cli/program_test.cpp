@@ -208,6 +208,19 @@ TEST_CASE("score prints one position for each token and needs no tokenizer", "[c
   CHECK(scores["positions"][2]["top"][0][0] == 382);
 }
 
+TEST_CASE("score lists the positions of a text where that is asked for", "[cpu][cli]") {
+  const auto lines = [](std::vector<std::string> more) {
+    std::vector<std::string> arguments{"score", "--model", tiny_model(), "--device",
+                                       "cpu",   "--text",  "abc"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const auto ran = run_ingot(arguments);
+    CHECK(ran.status == 0);
+    return std::count(ran.out.begin(), ran.out.end(), '\n');
+  };
+  CHECK(lines({}) == 1);
+  CHECK(lines({"--top", "2"}) == 1 + 4 + 1);  // a heading, BOS and three letters, the sum
+}
+
 TEST_CASE("score refuses tokens that it cannot take", "[cpu][cli]") {
   const auto refuse = [&](const std::string& tokens, std::string_view word) {
     const auto ran =

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <cmath>
 
 #include "src/executor/device_engine.hpp"
@@ -11,24 +13,72 @@ using namespace ingot;
 
 namespace {
 
-std::unique_ptr<DeviceEngine> emulated_engine(const test::HostCard& card,
-                                              const test::SyntheticModel& model) {
-  auto context = cu::Context::retain(card.driver(), 0);
-  const Checkpoint checkpoint = model.open();
-  auto weights = value_or_throw(executor::DeviceWeights::load(context, checkpoint, {.threads = 2}));
-  KernelSource source{.kernels = test::shared_emulated_store(),
-                      .records = nullptr,
-                      .device = test::emulated_device(),
-                      .policy = {},
-                      .overrides = {}};
-  return std::make_unique<DeviceEngine>(
-      std::move(context), checkpoint.config(), std::move(weights), std::move(source),
-      DeviceOptions{.max_context = 2048, .max_sequences = 3, .jobs = 2, .graphs = false});
+KernelSource kernel_source() {
+  return {.kernels = test::shared_emulated_store(),
+          .records = nullptr,
+          .device = test::emulated_device(),
+          .policy = {},
+          .overrides = {}};
+}
+
+/// @param drivers  of each tensor parallel rank; they share the card
+std::unique_ptr<DeviceEngine> emulated_engine(
+    const std::vector<std::shared_ptr<const cu::DriverApi>>& drivers, const Checkpoint& checkpoint,
+    int peer_limit_ms = 600'000) {
+  std::vector<DeviceRank> ranks;
+  for (std::size_t rank = 0; rank < drivers.size(); ++rank) {
+    auto context = cu::Context::retain(drivers[rank], 0);
+    auto weights =
+        value_or_throw(executor::DeviceWeights::load(context, checkpoint,
+                                                     {.tp_rank = static_cast<int>(rank),
+                                                      .tp_size = static_cast<int>(drivers.size()),
+                                                      .threads = 2}));
+    ranks.push_back({std::move(context), std::move(weights)});
+  }
+  return std::make_unique<DeviceEngine>(std::move(ranks), checkpoint.config(), kernel_source(),
+                                        DeviceOptions{.max_context = 2048,
+                                                      .max_sequences = 3,
+                                                      .jobs = 2,
+                                                      .graphs = false,
+                                                      .peer_limit_ms = peer_limit_ms});
 }
 
 StepLogits run(Engine& engine, SequenceId sequence, std::span<const TokenId> tokens) {
   const SequenceStep step{.sequence = sequence, .tokens = tokens, .logits = LogitsOf::all};
   return std::move(engine.step({&step, 1})[0]);
+}
+
+/// Launches that the driver of failing_driver() still carries out.
+std::atomic<int> g_launches_left = 0;
+decltype(cu::DriverApi::cuLaunchKernelEx) g_launch = nullptr;
+
+std::shared_ptr<const cu::DriverApi> failing_driver(const cu::DriverApi& whole) {
+  g_launch = whole.cuLaunchKernelEx;
+  auto driver = std::make_shared<cu::DriverApi>(whole);
+  driver->cuLaunchKernelEx = [](const cu::CUlaunchConfig* config, cu::CUfunction function,
+                                void** arguments, void** extra) {
+    if (g_launches_left-- <= 0) return cu::CUDA_ERROR_DEINITIALIZED;
+    return g_launch(config, function, arguments, extra);
+  };
+  return driver;
+}
+
+/// A driver that takes launches and carries none out.
+std::shared_ptr<const cu::DriverApi> silent_driver(const cu::DriverApi& whole) {
+  auto driver = std::make_shared<cu::DriverApi>(whole);
+  driver->cuLaunchKernelEx = [](const cu::CUlaunchConfig*, cu::CUfunction, void**, void**) {
+    return cu::CUDA_SUCCESS;
+  };
+  return driver;
+}
+
+double relative_error(std::span<const float> got, std::span<const float> wanted) {
+  double difference = 0, norm = 0;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    difference += std::pow(got[i] - wanted[i], 2.0);
+    norm += std::pow(wanted[i], 2.0);
+  }
+  return std::sqrt(difference / norm);
 }
 
 }  // namespace
@@ -37,7 +87,7 @@ TEST_CASE("the device engine gives the reference's logits, its kernels run threa
           "[cpu][executor]") {
   const auto card = test::emulated_card(std::uint64_t{4} << 30, test::kEmulatedMultiprocessors);
   const test::SyntheticModel model("tiny");
-  const auto engine = emulated_engine(*card, model);
+  const auto engine = emulated_engine({card->driver()}, model.open());
   auto reference = model.engine({.threads = 2, .max_context = 2048});
   const auto tokens = test::some_tokens(engine->config().vocab_size, 8);
   const auto all = std::span(tokens);
@@ -48,14 +98,8 @@ TEST_CASE("the device engine gives the reference's logits, its kernels run threa
   const auto compare = [&](std::size_t first, std::size_t count) {
     const auto got = run(*engine, ours, all.subspan(first, count));
     const auto wanted = run(reference, theirs, all.subspan(first, count));
-    for (int r = 0; r < wanted.rows; ++r) {
-      double difference = 0, norm = 0;
-      for (std::size_t i = 0; i < wanted.row(r).size(); ++i) {
-        difference += std::pow(got.row(r)[i] - wanted.row(r)[i], 2.0);
-        norm += std::pow(wanted.row(r)[i], 2.0);
-      }
-      errors.push_back(std::sqrt(difference / norm));
-    }
+    for (int r = 0; r < wanted.rows; ++r)
+      errors.push_back(relative_error(got.row(r), wanted.row(r)));
     decoded.push_back(got.values);
   };
   compare(0, 5);  // the first block of four and a token more
@@ -71,4 +115,62 @@ TEST_CASE("the device engine gives the reference's logits, its kernels run threa
   CHECK(run(*engine, kept, all.subspan(5, 1)).values == decoded[1]);
   engine->rollback(ours, 6);
   CHECK(run(*engine, ours, all.subspan(6, 1)).values == decoded[2]);
+}
+
+TEST_CASE("two tensor parallel ranks that share a card give the reference's logits",
+          "[cpu][executor]") {
+  const auto card = test::emulated_card(std::uint64_t{4} << 30, test::kEmulatedMultiprocessors);
+  const test::SyntheticModel model("tiny-tp");
+  auto engine = emulated_engine({card->driver(), card->driver()}, model.open());
+  auto reference = model.engine({.threads = 2, .tp_size = 2, .max_context = 2048});
+  const auto tokens = test::some_tokens(engine->config().vocab_size, 7);
+  const auto all = std::span(tokens);
+  const auto ours = engine->create_sequence();
+  const auto theirs = reference.create_sequence();
+  std::vector<double> errors;
+  std::vector<float> decoded;
+  for (const auto& [first, count] : {std::pair{0, 5}, {5, 1}, {6, 1}}) {
+    const auto part = all.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+    const auto got = run(*engine, ours, part);
+    const auto wanted = run(reference, theirs, part);
+    for (int r = 0; r < wanted.rows; ++r)
+      errors.push_back(relative_error(got.row(r), wanted.row(r)));
+    decoded = got.values;
+  }
+  std::ranges::sort(errors);
+  CAPTURE(errors);
+  CHECK(errors[errors.size() / 2] < 0.10);
+  CHECK(errors.back() < 0.5);
+  engine->rollback(ours, 6);
+  CHECK(run(*engine, ours, all.subspan(6, 1)).values == decoded);
+
+  const int kept = card->live_objects();
+  engine.reset();
+  CHECK(card->live_objects() < kept);
+}
+
+TEST_CASE("a tensor parallel rank that fails takes the others down with one message",
+          "[cpu][executor]") {
+  const auto card = test::emulated_card(std::uint64_t{4} << 30, test::kEmulatedMultiprocessors);
+  const test::SyntheticModel model("tiny-tp");
+  auto engine = emulated_engine({card->driver(), failing_driver(*card->driver())}, model.open());
+  const auto tokens = test::some_tokens(engine->config().vocab_size, 1);
+  const auto sequence = engine->create_sequence();
+  g_launches_left = 20;  // within the first layer
+  CHECK_THROWS_WITH(run(*engine, sequence, tokens), Catch::Contains("launching a kernel"));
+  // Nothing waits for the rank that is gone, and nothing goes on with unequal ranks.
+  const auto begin = std::chrono::steady_clock::now();
+  CHECK_THROWS_WITH(run(*engine, sequence, tokens), Catch::Contains("open the model again"));
+  engine.reset();
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5));
+}
+
+TEST_CASE("a rank does not wait for ever for one that never comes", "[cpu][executor]") {
+  const auto card = test::emulated_card(std::uint64_t{4} << 30, test::kEmulatedMultiprocessors);
+  const test::SyntheticModel model("tiny-tp");
+  auto engine =
+      emulated_engine({card->driver(), silent_driver(*card->driver())}, model.open(), 300);
+  const auto tokens = test::some_tokens(engine->config().vocab_size, 1);
+  CHECK_THROWS_WITH(run(*engine, engine->create_sequence(), tokens),
+                    Catch::Contains("did not answer"));
 }

@@ -45,7 +45,7 @@ TEST_CASE("a plan names the kernels of the model for its card", "[cpu][plan]") {
   const auto sets = kernel_requests(real_config(), {.batch_buckets = {1, 64}}, limits);
   REQUIRE(sets);
   const auto families = families_in(*sets);
-  CHECK(families.contains("rms_norm"));
+  CHECK(families.contains("rope_kv_append"));
   CHECK(families.contains("fp8_linear"));
   CHECK(families.contains("fp8_linear_sm90"));
   for (const char* small :
@@ -246,8 +246,8 @@ TEST_CASE("families that may serve one use compete in one tuning, each use once"
   }
   CHECK(shared > 0);
   // A bucket is a problem of its own, also where its candidates are another's.
-  CHECK(titles.contains("rms_norm hidden=1024 rows=16"));
-  CHECK(titles.contains("rms_norm hidden=1024 rows=64"));
+  CHECK(titles.contains("expert_sum hidden=4096 tokens=16"));
+  CHECK(titles.contains("expert_sum hidden=4096 tokens=64"));
 }
 
 TEST_CASE("the indexer is whole on every rank, and tuned for each bucket", "[cpu][plan]") {

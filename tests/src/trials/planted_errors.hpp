@@ -46,7 +46,6 @@ inline const std::vector<PlantedError>& planted_errors() {
       {"sparse_mla_decode_sm90", "common/sparse_mla.cuh", "(exponent + 127) << 23",
        "(exponent + 128) << 23"},
       // Elsewhere a factor, a place or a mask.
-      {"rms_norm", "rms_norm.cuh", "squares += low * low;", "squares += 2.0f * low * low;"},
       {"q_norm_rope", "q_norm_rope.cuh", "(1.0f / DIMS)", "(2.0f / DIMS)"},
       {"hc_pre", "hc_pre.cuh", "return pack_bf16(low_to_float(weight) *",
        "return pack_bf16(2.0f * low_to_float(weight) *"},

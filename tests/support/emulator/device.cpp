@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <exception>
@@ -12,6 +13,7 @@
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace ingot::test::emulator {
@@ -99,6 +101,7 @@ struct Machine {
   std::vector<int> ready;
   int current = -1;
   std::uint64_t idle = 0;
+  std::uint64_t waits = 0;  // for other launches
   std::exception_ptr failure;
 
   Fiber& fiber() { return fibers[static_cast<std::size_t>(current)]; }
@@ -109,7 +112,7 @@ struct Machine {
   }
 };
 
-Machine* machine = nullptr;  // of the running launch; tests run one at a time
+thread_local Machine* machine = nullptr;  // of the launch that runs on this thread
 
 void finish_cluster_phase(Cluster& cluster) {
   if (cluster.arrived < cluster.alive) return;
@@ -306,6 +309,18 @@ void yield() {
   Machine& m = *machine;
   m.ready.push_back(m.current);
   m.leave();
+}
+
+void wait_for_others() {
+  machine->idle = 0;
+  constexpr std::uint64_t kTurns = 64;  // of threads that all wait, between two rests
+  if (++machine->waits % kTurns == 0) std::this_thread::sleep_for(std::chrono::microseconds(20));
+  yield();
+}
+
+std::uint64_t now_ns() {
+  return static_cast<std::uint64_t>(
+      std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
 }
 
 void warp_collective(const void* site, const void* operands, void* results, Combine combine,

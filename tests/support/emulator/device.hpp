@@ -45,6 +45,10 @@ void* shared_pointer(std::uint32_t address);
 
 /// Lets others run; for spin loops.
 void yield();
+/// The same in a loop that waits for a launch on another thread of the host: no deadlock by itself.
+void wait_for_others();
+/// A clock.
+std::uint64_t now_ns();
 
 /// A warp-wide instruction: every lane brings `bytes` of operands; the last to arrive calls
 /// `combine(operands of lane 0 … 31, results likewise)`, then all get their results.

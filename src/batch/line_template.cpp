@@ -1,0 +1,120 @@
+#include "src/batch/line_template.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace ingot {
+namespace {
+
+constexpr std::string_view kOpen = "{{";
+constexpr std::string_view kClose = "}}";
+
+bool is_name(std::string_view name) {
+  return !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) {
+    return c >= 0x80 || c == '_' || c == '-' || c == '.' || (c >= '0' && c <= '9') ||
+           (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+  });
+}
+
+/// The next hole of a text: where it begins and ends, and its name. Braces around anything else are
+/// text.
+struct Hole {
+  std::size_t begin, end;
+  std::string_view name;
+};
+std::optional<Hole> next_hole(std::string_view text, std::size_t from) {
+  for (std::size_t at = text.find(kOpen, from); at != std::string_view::npos;
+       at = text.find(kOpen, at + 1)) {
+    const std::size_t close = text.find(kClose, at + kOpen.size());
+    if (close == std::string_view::npos) return std::nullopt;
+    std::string_view name = text.substr(at + kOpen.size(), close - at - kOpen.size());
+    while (name.starts_with(' '))
+      name.remove_prefix(1);
+    while (name.ends_with(' '))
+      name.remove_suffix(1);
+    if (is_name(name)) return Hole{at, close + kClose.size(), name};
+  }
+  return std::nullopt;
+}
+
+bool has_hole(const JsonValue& value) {
+  if (value.kind == JsonValue::Kind::string) return next_hole(value.text, 0).has_value();
+  return std::any_of(value.items.begin(), value.items.end(), has_hole);
+}
+
+const JsonValue* field_of(const JsonValue& fields, std::string_view path) {
+  // A key may hold dots itself.
+  if (const JsonValue* whole = fields.find(path)) return whole;
+  const std::size_t dot = path.find('.');
+  if (dot == std::string_view::npos) return nullptr;
+  const JsonValue* outer = fields.find(path.substr(0, dot));
+  if (outer == nullptr || outer->kind != JsonValue::Kind::object) return nullptr;
+  return field_of(*outer, path.substr(dot + 1));
+}
+
+Result<void> fill_holes(JsonValue& value, const JsonValue& fields) {
+  if (value.kind != JsonValue::Kind::string) {
+    for (JsonValue& item : value.items) {
+      if (auto filled = fill_holes(item, fields); !filled) return filled;
+    }
+    return {};
+  }
+  std::string out;
+  std::size_t at = 0;
+  while (const auto hole = next_hole(value.text, at)) {
+    const JsonValue* field = field_of(fields, hole->name);
+    if (field == nullptr) {
+      return fail(
+          ErrorCode::invalid_argument,
+          fmt::format("the template asks for the field \"{}\", which the line lacks", hole->name));
+    }
+    out.append(value.text, at, hole->begin - at);
+    out += field->kind == JsonValue::Kind::string ? field->text : to_python_json(*field);
+    at = hole->end;
+  }
+  if (at == 0) return {};
+  out.append(value.text, at);
+  value.text = std::move(out);
+  return {};
+}
+
+}  // namespace
+
+Result<LineTemplate> LineTemplate::parse(std::string_view json, std::string_view origin) {
+  auto parsed = parse_json(json, origin);
+  if (!parsed) return Unexpected(parsed.error());
+  JsonValue body = std::move(*parsed);
+  if (body.kind == JsonValue::Kind::array) {
+    JsonValue messages = std::exchange(body, {});
+    body.kind = JsonValue::Kind::object;
+    body.keys.emplace_back("messages");
+    body.items.push_back(std::move(messages));
+  }
+  const JsonValue* messages =
+      body.kind == JsonValue::Kind::object ? body.find("messages") : nullptr;
+  if (messages == nullptr || messages->kind != JsonValue::Kind::array) {
+    return fail(ErrorCode::invalid_argument,
+                fmt::format("{}: a template is the body of a chat completion, an object with "
+                            "`messages`, or an array of messages",
+                            origin));
+  }
+  if (!has_hole(body)) {
+    return fail(ErrorCode::invalid_argument,
+                fmt::format("{}: the template has no {{{{field}}}} in it, so every line would get "
+                            "the same answer",
+                            origin));
+  }
+  return LineTemplate(std::move(body));
+}
+
+Result<JsonValue> LineTemplate::fill(const JsonValue& fields) const {
+  JsonValue body = body_;
+  if (auto filled = fill_holes(body, fields); !filled) return Unexpected(filled.error());
+  return body;
+}
+
+}  // namespace ingot

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/error.hpp"
+#include "runtime/base/file_descriptor.hpp"
+#include "src/batch/line_reader.hpp"
+
+namespace ingot {
+
+/// Puts the outputs of several machines together, in the order of the input, once every line of it
+/// has its one answer. Keeps some 40 bytes a line.
+class OutputMerge {
+ public:
+  /// Takes in a file of answers. Errors: not_found, io; corrupt for a line that is no answer.
+  [[nodiscard]] Result<void> add(const std::filesystem::path& file);
+
+  struct Counts {
+    std::int64_t lines = 0;
+    std::int64_t failed = 0;
+  };
+  using Write = std::function<Result<void>(std::string_view lines)>;
+  /// Checks that the answers are those of the input, and writes them. Errors: corrupt where lines
+  /// have no answer, or two, or one of another custom_id, which are named, and nothing is written;
+  /// io; those of `write`.
+  [[nodiscard]] Result<Counts> write(LineReader& input, const Write& write);
+
+ private:
+  struct Place {
+    std::int64_t line = 0;
+    std::int64_t offset = 0;
+    std::int64_t bytes = 0;
+    std::uint64_t id = 0;  ///< hash of the custom_id; 0: it has none
+    int file = 0;
+    bool failed = false;
+  };
+  Result<void> check(LineReader& input) const;
+
+  std::vector<std::filesystem::path> names_;
+  std::vector<FileDescriptor> files_;
+  std::vector<Place> places_;
+};
+
+}  // namespace ingot

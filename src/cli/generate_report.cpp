@@ -1,0 +1,85 @@
+#include "src/cli/generate_report.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace ingot {
+namespace {
+
+constexpr double kStatsInterval_s = 1;
+
+std::string time_text(double seconds) {
+  const auto whole = static_cast<std::int64_t>(seconds + 0.5);
+  if (whole < 60) return fmt::format("{} s", whole);
+  if (whole < 3600) return fmt::format("{}:{:02} min", whole / 60, whole % 60);
+  return fmt::format("{}:{:02} h", whole / 3600, whole / 60 % 60);
+}
+
+}  // namespace
+
+Result<void> GenerateReport::open_stats(const std::filesystem::path& file) {
+  stats_.reset(std::fopen(file.c_str(), "we"));
+  if (stats_ != nullptr) return {};
+  return fail(ErrorCode::invalid_argument,
+              fmt::format("writing statistics to {}: {}", file.string(), std::strerror(errno)));
+}
+
+double GenerateReport::occupancy(const Scheduler::Totals& totals) const {
+  if (totals.steps == 0) return 0;
+  return static_cast<double>(totals.sequence_steps) / static_cast<double>(totals.steps) /
+         max_batch_;
+}
+
+std::string GenerateReport::summary(const BatchCounts& counts,
+                                    const Scheduler::Totals& totals) const {
+  const double elapsed = std::max(seconds(), 1e-9);
+  std::string out =
+      fmt::format("{} answered, {} failed; tokens in {} ({:.0f}/s), out {} ({:.1f}/s); {:.1f} s",
+                  counts.answered, counts.failed, totals.prompt_tokens,
+                  static_cast<double>(totals.prompt_tokens) / elapsed, totals.generated_tokens,
+                  static_cast<double>(totals.generated_tokens) / elapsed, elapsed);
+  if (counts.done_before > 0) out += fmt::format("; {} were there already", counts.done_before);
+  if (totals.preemptions > 0) {
+    out += fmt::format("; {} preemptions, {} tokens fed again", totals.preemptions,
+                       totals.repeated_tokens);
+  }
+  return out;
+}
+
+std::string GenerateReport::progress(const BatchCounts& counts, const Scheduler& scheduler,
+                                     std::int64_t bytes_read) const {
+  std::string out = fmt::format("{}; {} of {} running", summary(counts, scheduler.totals()),
+                                scheduler.running(), max_batch_);
+  if (input_bytes_ > 0 && bytes_read > 0) {
+    const double share =
+        std::min(1.0, static_cast<double>(bytes_read) / static_cast<double>(input_bytes_));
+    out += fmt::format("; {:.0f} % read, {} left", 100 * share,
+                       time_text(seconds() * (1 - share) / share));
+  }
+  return out;
+}
+
+void GenerateReport::write_stats(const BatchCounts& counts, const Scheduler& scheduler,
+                                 std::int64_t bytes_read, bool end) {
+  if (stats_ == nullptr) return;
+  const double now = seconds();
+  if (!end && now - stats_at_s_ < kStatsInterval_s) return;
+  stats_at_s_ = now;
+  const Scheduler::Totals& totals = scheduler.totals();
+  fmt::print(stats_.get(),
+             "{{\"time_s\": {:.3f}, \"answered\": {}, \"failed\": {}, \"blank\": {}, "
+             "\"done_before\": {}, \"input_bytes_read\": {}, \"prompt_tokens\": {}, "
+             "\"generated_tokens\": {}, \"steps\": {}, \"occupancy\": {:.4f}, \"running\": {}, "
+             "\"waiting\": {}, \"preemptions\": {}, \"repeated_tokens\": {}, \"interrupted\": {}, "
+             "\"end\": {}}}\n",
+             now, counts.answered, counts.failed, counts.blank, counts.done_before, bytes_read,
+             totals.prompt_tokens, totals.generated_tokens, totals.steps, occupancy(totals),
+             scheduler.running(), scheduler.waiting(), totals.preemptions, totals.repeated_tokens,
+             counts.interrupted, end);
+  (void)std::fflush(stats_.get());
+}
+
+}  // namespace ingot

@@ -1,0 +1,135 @@
+#include "src/executor/engine_rank.hpp"
+
+#include <thread>
+#include <utility>
+
+#include "src/plan/step_kernels.hpp"
+
+namespace ingot::executor {
+namespace {
+
+cu::Context made_current(cu::Context context) {
+  context.make_current();
+  return context;
+}
+
+}  // namespace
+
+EngineRank::EngineRank(int rank, int ranks, DeviceRank parts, const ModelConfig& model,
+                       const DeviceOptions& given, std::int64_t longest, KernelSource& source)
+    : tp_rank(rank),
+      tp_size(ranks),
+      context(made_current(std::move(parts.context))),
+      config(model),
+      options(given),
+      max_context(longest),
+      weights(std::move(parts.weights)),
+      stream(cu::Stream::create(context)),
+      memory(context, stream, config, tp_size, max_context),
+      scratch(context, stream),
+      library(context, *source.kernels, source.records.get(),
+              TuningScope{.device = source.device, .tp_size = tp_size, .policy = source.policy},
+              source.overrides) {
+  if (tp_size > 1) links.emplace(context, stream, config, tp_rank, tp_size, options.peer_limit_ms);
+  stream.synchronize();
+}
+
+EngineRank::~EngineRank() {
+  try {
+    stream.synchronize();
+  } catch (const EngineError&) {
+    // The device is lost; what is left is to free what the driver still lets us free.
+  }
+}
+
+void EngineRank::make_state(const StateSizes& sizes) {
+  state.emplace(context, config, sizes);
+}
+
+bool EngineRank::is_ready(const StepBucket& size) const {
+  const auto known = buckets.find(size);
+  if (known == buckets.end()) return false;
+  return !options.graphs || !known->second.ran || known->second.graph.has_value();
+}
+
+void EngineRank::make_ready(const StepBucket& size) {
+  const auto known = buckets.find(size);
+  if (known == buckets.end()) {
+    const StepProblems problems = step_problems(config, tp_size, size, links && links->has_nccl());
+    const auto kernels = StepKernels::want(library, config, problems);
+    library.prepare(options.jobs);
+    const auto scratch_memory = scratch.take(scratch_of(library, kernels));
+    buckets.emplace(size, Bucket{.program = StepProgram(config, size, kernels, library, weights,
+                                                        *state, memory.buffers(), scratch_memory,
+                                                        links ? &*links : nullptr),
+                                 .graph = std::nullopt});
+    return;
+  }
+  Bucket& bucket = known->second;
+  if (!options.graphs || !bucket.ran || bucket.graph) return;
+  cu::Capture capture(stream);
+  bucket.program.launch(stream);
+  bucket.graph = cu::GraphExec::instantiate(capture.finish());
+}
+
+void EngineRank::launch(const StepBucket& size) {
+  Bucket& bucket = buckets.at(size);
+  ++steps;
+  if (bucket.graph) {
+    bucket.graph->launch(stream);
+    ++graph_steps;
+    return;
+  }
+  bucket.program.launch(stream);
+  bucket.ran = true;
+}
+
+void EngineRank::await_nccl() {
+  // NCCL waits without end for a rank that is gone; taking the communicator down ends it, once no
+  // graph holds it any more.
+  auto end = cu::Event::create(context, cu::Event::Timing::off);
+  end.record(stream);
+  while (!end.is_done()) {
+    if (links->is_stopped()) {
+      buckets.clear();
+      links->drop_nccl();
+      return;
+    }
+    links->nccl().throw_if_failed();
+    std::this_thread::yield();
+  }
+}
+
+void EngineRank::finish() {
+  if (!links) {
+    stream.synchronize();
+    return;
+  }
+  if (links->has_nccl()) await_nccl();
+  stream.synchronize();
+  links->throw_if_stopped();
+}
+
+void EngineRank::apply(std::span<const StateChange> changes) {
+  for (const StateChange& change : changes) {
+    switch (change.kind) {
+      case StateChange::Kind::copy_slot:
+        state->copy_slot(stream, change.from, change.to);
+        break;
+      case StateChange::Kind::copy_csa_page:
+        state->copy_csa_page(stream, change.from, change.to);
+        break;
+      case StateChange::Kind::copy_hca_page:
+        state->copy_hca_page(stream, change.from, change.to);
+        break;
+      case StateChange::Kind::write_csa_row:
+        state->write_csa_row(stream, change.to, change.first, change.pages);
+        break;
+      case StateChange::Kind::write_hca_row:
+        state->write_hca_row(stream, change.to, change.first, change.pages);
+        break;
+    }
+  }
+}
+
+}  // namespace ingot::executor

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "runtime/cuda/graph.hpp"
+#include "runtime/cuda/stream.hpp"
+#include "src/executor/device_engine.hpp"
+#include "src/executor/device_state.hpp"
+#include "src/executor/kernel_library.hpp"
+#include "src/executor/peer_links.hpp"
+#include "src/executor/step_buffers.hpp"
+#include "src/executor/step_program.hpp"
+#include "src/plan/step_problems.hpp"
+
+namespace ingot::executor {
+
+struct Bucket {
+  StepProgram program;
+  std::optional<cu::GraphExec> graph;
+  bool ran = false;
+};
+
+/// What the host decided about slots and pages: carried out by every rank, in order, before the
+/// next step.
+struct StateChange {
+  enum class Kind { copy_slot, copy_csa_page, copy_hca_page, write_csa_row, write_hca_row };
+  Kind kind{};
+  int from = 0;  ///< slot or page to copy
+  int to = 0;    ///< slot or page that is written
+  std::size_t first = 0;
+  std::vector<int> pages = {};  ///< of the row, from `first` on
+};
+
+/// What one tensor parallel rank has: its card, share of the weights, memory and programs. All of
+/// it is made, used and destroyed on the rank's thread. Members are destroyed from the last to the
+/// first.
+class EngineRank {
+ public:
+  /// Makes the context current.
+  EngineRank(int tp_rank, int tp_size, DeviceRank parts, const ModelConfig& model,
+             const DeviceOptions& given, std::int64_t longest, KernelSource& source);
+  ~EngineRank();
+
+  /// Room for sequences; once, before the first step.
+  void make_state(const StateSizes& sizes);
+  /// Whether a step of this size can be run without compiling, allocating or recording.
+  bool is_ready(const StepBucket& size) const;
+  /// Makes it so: nothing of any rank may be in flight on a card.
+  void make_ready(const StepBucket& size);
+  /// Queues a step that is ready.
+  void launch(const StepBucket& size);
+  void apply(std::span<const StateChange> changes);
+  /// Waits for what is queued. Throws EngineError(cuda) where a kernel gave up on another rank.
+  void finish();
+
+ private:
+  void await_nccl();
+
+ public:
+  const int tp_rank, tp_size;
+  cu::Context context;
+  const ModelConfig& config;
+  const DeviceOptions& options;
+  const std::int64_t max_context;
+  DeviceWeights weights;
+  cu::Stream stream;
+  StepMemory memory;
+  std::optional<PeerLinks> links;  ///< with more than one rank
+  std::optional<DeviceState> state;
+  ScratchPool scratch;
+  KernelLibrary library;
+  std::map<StepBucket, Bucket> buckets;
+  std::int64_t steps = 0, graph_steps = 0;
+};
+
+}  // namespace ingot::executor

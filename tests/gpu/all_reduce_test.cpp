@@ -1,0 +1,136 @@
+#include <fmt/format.h>
+
+#include <bit>
+#include <catch2/catch.hpp>
+
+#include "src/reference/numerics.hpp"
+#include "tests/gpu/tp_ranks.hpp"
+
+using namespace ingot;
+using kernels::AllReduce;
+
+namespace {
+
+constexpr int kSets = 8;       // inputs, by turns: what an earlier round left is never right
+constexpr int kRounds = 1000;  // of each size
+
+/// Small whole numbers and halves: bf16 has them exactly, and sums need rounding.
+float value_of(int rank, int set, std::int64_t i) {
+  const auto mixed = static_cast<std::uint64_t>(i * 2 + rank) * 0x9e3779b97f4a7c15ULL +
+                     static_cast<std::uint64_t>(set) * 0xd1b54a32d192ed03ULL;
+  return static_cast<float>(static_cast<int>(mixed >> 56) - 128) * 0.5F;
+}
+
+void check_sums(test::TwoRanks& two, const kernels::AllReduceProblem& problem, std::size_t kernel,
+                const kernels::AllReduceParams& params) {
+  const std::int64_t elements = std::int64_t{problem.tokens} * problem.hidden;
+  CAPTURE(elements, problem.has_sums, problem.has_values, params.SHOTS);
+  const auto count = static_cast<std::size_t>(elements);
+  std::vector<std::uint16_t> results[2][kSets];
+  two.run([&](test::TwoRanks::Rank& rank, int r) {
+    rank.buffers.clear();
+    std::vector<float> sums(count);
+    std::vector<std::uint16_t> values(count);
+    for (int set = 0; set < kSets; ++set) {
+      for (std::int64_t i = 0; i < elements; ++i) {
+        const float value = value_of(r, set, i);
+        sums[static_cast<std::size_t>(i)] = value * 0.125F;
+        values[static_cast<std::size_t>(i)] =
+            static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16);
+      }
+      for (const auto bytes : {std::as_bytes(std::span(sums)), std::as_bytes(std::span(values))}) {
+        rank.buffers.push_back(cu::DeviceBuffer::allocate(rank.context, bytes.size()));
+        rank.buffers.back().copy_from_host(rank.stream, bytes);
+        rank.stream.synchronize();
+      }
+      rank.buffers.push_back(cu::DeviceBuffer::allocate(rank.context, 2 * count));
+    }
+    two.meet();  // nobody allocates while an exchange is in flight
+    const auto shape = AllReduce::launch_shape(problem, params);
+    for (int round = 0; round < kRounds; ++round) {
+      const auto at = static_cast<std::size_t>(round % kSets) * 3;
+      auto args = rank.links.reduce_args();
+      args.sums = rank.buffers[at].as<float>();
+      args.values = rank.buffers[at + 1].as<kernels::bf16>();
+      args.out = rank.buffers[at + 2].as<kernels::bf16>();
+      args.tokens = problem.tokens;
+      args.hidden = problem.hidden;
+      rank.kernels[kernel].launch(rank.stream, shape, args);
+    }
+    for (int set = 0; set < kSets; ++set) {
+      auto& result = results[r][set];
+      result.resize(count);
+      rank.buffers[static_cast<std::size_t>(set) * 3 + 2].copy_to_host(
+          rank.stream, std::as_writable_bytes(std::span(result)));
+    }
+    rank.stream.synchronize();
+    rank.links.throw_if_stopped();
+  });
+  for (int set = 0; set < kSets; ++set) {
+    std::int64_t wrong = 0;
+    for (std::int64_t i = 0; i < elements; ++i) {
+      float total = 0;
+      for (int r = 0; r < 2; ++r) {
+        const float value = value_of(r, set, i);
+        total += (problem.has_sums ? value * 0.125F : 0.0F) + (problem.has_values ? value : 0.0F);
+      }
+      const auto expected = reference::bf16_bits(total);
+      const auto at = static_cast<std::size_t>(i);
+      wrong += results[0][set][at] != expected || results[1][set][at] != expected;
+    }
+    CHECK(wrong == 0);
+  }
+}
+
+void check_all(int gpus) {
+  auto two = test::TwoRanks::open_or_skip(gpus);
+  if (!two) return;
+  std::vector<kernels::AllReduceProblem> problems;
+  for (const auto& [has_sums, has_values] : {std::pair{true, true}, {true, false}, {false, true}}) {
+    for (const auto& [hidden, tokens] :
+         {std::pair{4, 1}, {8, 1}, {264, 7}, {4096, 1}, {4096, 16}, {8192, 32}, {8192, 256}}) {
+      problems.push_back({.ranks = 2,
+                          .hidden = hidden,
+                          .tokens = tokens,
+                          .has_sums = has_sums,
+                          .has_values = has_values});
+    }
+  }
+  // On one GPU all blocks of both ranks must find room beside each other: 64 of 256 threads do.
+  const auto params = two->load(problems);
+  for (std::size_t i = 0; i < problems.size(); ++i)
+    check_sums(*two, problems[i], i, params[i]);
+  fmt::print("all_reduce: {} problems of 16 B to 8 MiB on {} GPU(s), {} rounds each\n",
+             problems.size(), gpus, kRounds);
+}
+
+}  // namespace
+
+TEST_CASE("two ranks on one GPU add to the bit, a thousand times", "[gpu][tp]") {
+  check_all(1);
+}
+
+TEST_CASE("two ranks on two GPUs add to the bit, a thousand times", "[gpu][multi-gpu][tp]") {
+  check_all(2);
+}
+
+TEST_CASE("a rank whose peer never comes gives up by the clock", "[gpu][tp]") {
+  auto two = test::TwoRanks::open_or_skip(1);
+  if (!two) return;
+  const kernels::AllReduceProblem problem{.ranks = 2, .has_sums = true};
+  const auto params = two->load({problem});
+  CHECK_THROWS_WITH(two->run([&](test::TwoRanks::Rank& rank, int r) {
+    if (r == 1) return;
+    auto args = rank.links.reduce_args();
+    rank.buffers.push_back(cu::DeviceBuffer::allocate(rank.context, 4096 * 8));
+    args.sums = rank.buffers.back().as<float>();
+    args.out = rank.buffers.back().as<kernels::bf16>();
+    args.tokens = 1;
+    args.hidden = 4096;
+    for (int i = 0; i < 20; ++i)  // only the first waits the whole time
+      rank.kernels[0].launch(rank.stream, AllReduce::launch_shape(problem, params[0]), args);
+    rank.stream.synchronize();
+    rank.links.throw_if_stopped();
+  }),
+                    Catch::Contains("did not answer"));
+}

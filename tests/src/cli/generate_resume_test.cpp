@@ -1,0 +1,266 @@
+// `ingot generate`, the built program, interrupted and gone on with, on full disks and on many
+// machines.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "tests/support/run_program.hpp"
+#include "tests/support/skip.hpp"
+#include "tests/support/temp_dir.hpp"
+#include "tests/support/tiny_model.hpp"
+
+using namespace ingot::test;
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string line(std::string_view id, int tokens) {
+  return fmt::format(
+      "{{\"custom_id\": \"{}\", \"method\": \"POST\", \"url\": \"/v1/chat/completions\", \"body\": "
+      "{{\"messages\": [{{\"role\": \"user\", \"content\": \"hi {}\"}}], \"max_tokens\": {}, "
+      "\"ignore_eos\": true}}}}\n",
+      id, id, tokens);
+}
+
+ProgramResult generate(const fs::path& in, const fs::path& out, std::vector<std::string> more = {},
+                       const ProgramOptions& options = {}) {
+  std::vector<std::string> all{"generate", "--model", tiny_model(), "--input", in, "--output", out};
+  if (std::find(more.begin(), more.end(), "--device") == more.end()) {
+    more.insert(more.end(), {"--device", "cpu"});
+  }
+  all.insert(all.end(), more.begin(), more.end());
+  return run_ingot(all, options);
+}
+
+std::vector<json> lines_of(const std::string& text) {
+  std::vector<json> lines;
+  std::istringstream stream(text);
+  for (std::string one; std::getline(stream, one);)
+    lines.push_back(json::parse(one));
+  return lines;
+}
+
+/// Waits, within the program's `then`, until a file has so many bytes.
+void wait_for_bytes(const fs::path& file, std::uintmax_t bytes) {
+  for (int i = 0; i < 1000; ++i) {
+    std::error_code error;
+    const auto size = fs::file_size(file, error);
+    if (!error && size >= bytes) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
+/// A signal once a file has so many bytes, counted from the line that says which device is taken.
+ProgramResult generate_until(const fs::path& in, const fs::path& out, std::uintmax_t bytes,
+                             int signal, std::vector<std::string> more) {
+  ProgramOptions options;
+  options.wait_for = "ingot: device";
+  options.then = [&](int process) {
+    wait_for_bytes(out.string() + ".partial", bytes);
+    ::kill(process, signal);
+  };
+  more.insert(more.end(), {"--device", "auto"});
+  return generate(in, out, more, options);
+}
+
+}  // namespace
+
+TEST_CASE("an interrupt ends the lines in flight, and --resume answers the others", "[cpu][cli]") {
+  const TempDir folder;
+  std::string input;
+  for (int i = 0; i < 30; ++i)
+    input += line(std::to_string(i), i == 1 ? 300 : 6);
+  write_file(folder / "in.jsonl", input);
+  const auto whole = generate(folder / "in.jsonl", folder / "whole", {"--order", "input"});
+  REQUIRE(whole.status == 0);
+  const auto ran = generate_until(folder / "in.jsonl", folder / "out", 1, SIGINT,
+                                  {"--max-batch", "2", "--stats", folder / "stats"});
+  CAPTURE(ran.err);
+  CHECK(ran.status == 130);
+  CHECK(ran.err.find("lines in flight; once more drops them") != std::string::npos);
+  CHECK(ran.err.find("--resume goes on") != std::string::npos);
+  CHECK(!fs::exists(folder / "out"));
+  const auto kept = lines_of(read_file(folder / "out.partial"));
+  CHECK(kept.size() < 30);
+  bool long_one = false;
+  for (const json& each : kept)
+    long_one |= each["response"]["body"]["usage"]["completion_tokens"] == 300;
+  CHECK(long_one);
+  const auto stats = lines_of(read_file(folder / "stats"));
+  REQUIRE(!stats.empty());
+  CHECK(stats.back()["end"] == true);
+  CHECK(stats.back()["interrupted"] == true);
+  CHECK(stats.back()["answered"] == kept.size());
+
+  const auto refused = generate(folder / "in.jsonl", folder / "out");
+  CHECK(refused.status == 2);
+  CHECK(refused.err.find("--resume") != std::string::npos);
+  const auto again =
+      generate(folder / "in.jsonl", folder / "out", {"--resume", "--order", "input"});
+  CAPTURE(again.err);
+  CHECK(again.status == 0);
+  CHECK(again.err.find(fmt::format("{} were there already", kept.size())) != std::string::npos);
+  CHECK(read_file(folder / "out") == read_file(folder / "whole"));
+}
+
+TEST_CASE("a batch that is killed anywhere ends as one that was not", "[cpu][cli]") {
+  const TempDir folder;
+  std::string input;
+  for (int i = 0; i < 24; ++i)
+    input += i == 5 ? "broken\n" : line(std::to_string(i), 3 + i % 7);
+  write_file(folder / "in.jsonl", input);
+  REQUIRE(generate(folder / "in.jsonl", folder / "whole", {"--order", "input"}).status == 1);
+  const auto size = fs::file_size(folder / "whole");
+  for (const std::uintmax_t share : {1u, 30u, 70u}) {
+    CAPTURE(share);
+    fs::remove(folder / "out");
+    const auto ran = generate_until(folder / "in.jsonl", folder / "out", 1 + share * size / 100,
+                                    SIGKILL, {"--max-batch", "3"});
+    if (ran.status != 137) continue;  // it was quicker
+    // And the power went, too.
+    std::string partial = read_file(folder / "out.partial");
+    write_file(folder / "out.partial", partial + "{\"id\": \"batch_re");
+    const auto again = generate(folder / "in.jsonl", folder / "out",
+                                {"--resume", "--order", "input", "--max-batch", "5"});
+    CAPTURE(again.err);
+    REQUIRE(fs::exists(folder / "out"));
+    CHECK(read_file(folder / "out") == read_file(folder / "whole"));
+  }
+}
+
+TEST_CASE("lines that failed are answered again where that is asked for", "[cpu][cli]") {
+  const TempDir folder;
+  write_file(folder / "in.jsonl", line("a", 3) + line("b", 3) + "{}\n" + line("b", 4));
+  std::string bad = line("a", 3);
+  bad.replace(bad.find("\"ignore_eos\": true"), 18, "\"top_p\": 7");
+  write_file(folder / "bad.jsonl", bad + line("b", 3) + "{}\n" + line("b", 4));
+  REQUIRE(generate(folder / "bad.jsonl", folder / "out").status == 1);
+  const auto kept = generate(folder / "in.jsonl", folder / "out", {"--resume"});
+  CHECK(kept.err.find("4 were there already") != std::string::npos);
+  const auto again = generate(folder / "in.jsonl", folder / "out",
+                              {"--resume", "--retry-failed", "--order", "input"});
+  CAPTURE(again.err);
+  CHECK(again.status == 1);  // the empty object, and the second b
+  const auto lines = lines_of(read_file(folder / "out"));
+  REQUIRE(lines.size() == 4);
+  CHECK(lines[0]["error"].is_null());
+  CHECK(lines[1]["error"].is_null());
+  CHECK(lines[2]["error"]["line"] == 3);
+  CHECK(lines[3]["error"]["code"] == "duplicate_custom_id");
+}
+
+TEST_CASE("what is no output of generate is not gone on with", "[cpu][cli]") {
+  const TempDir folder;
+  write_file(folder / "in.jsonl", line("a", 2));
+  write_file(folder / "out", "my notes\nof yesterday\n");
+  const auto ran = generate(folder / "in.jsonl", folder / "out", {"--resume"});
+  CHECK(ran.status == 2);
+  CHECK(ran.err.find("line 1 is no answer of ingot generate") != std::string::npos);
+  CHECK(read_file(folder / "out") == "my notes\nof yesterday\n");
+  CHECK(generate(folder / "in.jsonl", "-", {"--resume"}).status == 2);
+  CHECK(generate(folder / "in.jsonl", folder / "new", {"--resume", "--text"}).status == 2);
+  CHECK(generate(folder / "in.jsonl", folder / "new", {"--resume", "--force"}).status == 2);
+  CHECK(generate(folder / "in.jsonl", folder / "new", {"--retry-failed"}).status == 2);
+}
+
+TEST_CASE("shards are put together, and what is missing is named", "[cpu][cli]") {
+  const TempDir folder;
+  std::string input;
+  for (int i = 0; i < 7; ++i)
+    input += (i == 3 ? "\n" : "") + line(std::to_string(i), 2);
+  write_file(folder / "in.jsonl", input);
+  REQUIRE(generate(folder / "in.jsonl", folder / "whole", {"--order", "input"}).status == 0);
+  std::vector<std::string> merge{"--merge"};
+  for (const char* shard : {"1/3", "2/3", "3/3"}) {
+    const std::string out = folder / ("out" + std::string(1, shard[0]));
+    REQUIRE(generate(folder / "in.jsonl", out, {"--shard", shard}).status == 0);
+    merge.push_back(out);
+  }
+  const auto merged = generate(folder / "in.jsonl", folder / "merged", merge);
+  CAPTURE(merged.err);
+  CHECK(merged.status == 0);
+  CHECK(read_file(folder / "merged") == read_file(folder / "whole"));
+  merge.pop_back();
+  const auto missing = generate(folder / "in.jsonl", folder / "other", merge);
+  CHECK(missing.status == 2);
+  CHECK(missing.err.find("lines have no answer (3, 6)") != std::string::npos);
+  CHECK(!fs::exists(folder / "other"));
+  for (const char* bad : {"0/3", "4/3", "1", "1/", "a/b", "1/3x"})
+    CHECK(generate(folder / "in.jsonl", folder / "other", {"--shard", bad}).status == 2);
+}
+
+TEST_CASE("a template makes a chat of each line's fields", "[cpu][cli]") {
+  const TempDir folder;
+  write_file(folder / "in.jsonl", "{\"text\": \"one\", \"id\": 5}\n{\"txt\": 1}\n");
+  write_file(folder / "template.json",
+             R"({"messages": [{"role": "user", "content": "Say {{text}}."}], "max_tokens": 2})");
+  const auto ran = generate(folder / "in.jsonl", folder / "out",
+                            {"--template", folder / "template.json", "--order", "input"});
+  CHECK(ran.status == 1);
+  const auto lines = lines_of(read_file(folder / "out"));
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[0]["custom_id"] == "5");
+  CHECK(lines[0]["response"]["body"]["usage"]["completion_tokens"] == 2);
+  CHECK(lines[1]["error"]["message"].get<std::string>().find("\"text\"") != std::string::npos);
+  write_file(folder / "template.json", "[]");
+  CHECK(generate(folder / "in.jsonl", folder / "new", {"--template", folder / "template.json"})
+            .status == 2);
+}
+
+TEST_CASE("a full disk is waited for, and the run goes on when there is room", "[cpu][cli]") {
+  const TempDir folder;
+  std::string input;
+  for (int i = 0; i < 60; ++i)
+    input += line(std::to_string(i), 2);
+  write_file(folder / "in.jsonl", input);
+  fs::create_directory(folder / "disk");
+  const bool stop = GENERATE(false, true);
+  // A disk of 64 KiB that a file of 52 fills; once the program waits, that file goes.
+  const std::string script =
+      "mount -t tmpfs -o size=64k tmpfs \"$1/disk\" || exit 99\n"
+      "head -c 53248 /dev/zero > \"$1/disk/filler\"\n"
+      "\"$2\" generate --model \"$3\" --device cpu --input \"$1/in.jsonl\" --output "
+      "\"$1/disk/out\" --max-batch 2 --disk-full " +
+      std::string(stop ? "stop" : "wait") +
+      " 2> \"$1/err\" & program=$!\n"
+      "i=0; while [ $i -lt 600 ] && ! grep -q 'waiting for room' \"$1/err\" && kill -0 $program; "
+      "do sleep 0.05; i=$((i+1)); done 2> /dev/null\n"
+      "rm \"$1/disk/filler\"; wait $program; status=$?\n"
+      "cp \"$1/disk/out\" \"$1/disk/out.partial\" \"$1/\" 2> /dev/null; exit $status\n";
+  ProgramOptions options;
+  options.program = "/usr/bin/unshare";
+  options.environment = {"HOME=/nonexistent", "TERM=dumb", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"};
+  ProgramResult ran;
+  try {
+    ran = run_ingot({"-rm", "/bin/sh", "-c", script, "sh", folder.path(),
+                     fs::absolute(ingot_program()), tiny_model()},
+                    options);
+  } catch (const std::runtime_error&) {
+    ran.status = 99;
+  }
+  if (ran.status == 99 || !fs::exists(folder / "err")) {
+    skip("no file system can be mounted here");
+    return;
+  }
+  const std::string said = read_file(folder / "err");
+  CAPTURE(said, ran.err);
+  CHECK(said.find("No space left on device") != std::string::npos);
+  if (stop) {
+    CHECK(ran.status == 1);
+    const auto lines = lines_of(read_file(folder / "out.partial"));
+    CHECK(lines.size() > 5);
+    CHECK(lines.size() < 60);
+  } else {
+    CHECK(ran.status == 0);
+    CHECK(said.find("waiting for room") != std::string::npos);
+    CHECK(lines_of(read_file(folder / "out")).size() == 60);
+  }
+}

@@ -1,0 +1,1 @@
+../../../../kernel_templates/common/peer_link.cuh
