@@ -62,6 +62,7 @@ Result<void> BatchJob::read_ahead(LineReader& input) {
       input_ended_ = !input.interrupted();
       return {};
     }
+    counts_.input_bytes += static_cast<std::int64_t>((*line)->text.size()) + 1;
     if (!options_.shard.has((*line)->number)) continue;
     if (!(*line)->too_long && is_blank((*line)->text)) {
       ++counts_.blank;

@@ -57,6 +57,7 @@ struct BatchCounts {
   std::int64_t failed = 0;
   std::int64_t blank = 0;
   std::int64_t done_before = 0;  ///< passed over, as an earlier run had dealt with them
+  std::int64_t input_bytes = 0;  ///< of the lines that were read
   bool interrupted = false;
 };
 

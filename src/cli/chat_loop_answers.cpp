@@ -24,7 +24,9 @@ constexpr std::string_view kNormal = "\x1b[0m";
 }  // namespace
 
 Result<TurnStats> ChatLoop::generate(Turn turn, std::string question, AnswerView& view) {
-  Progress progress(Progress::standard_error());
+  Progress::Output output = Progress::standard_error();
+  output.terminal = output.terminal && !plain_;
+  Progress progress(std::move(output));
   const auto on_delta = [&](const OutputDelta& delta) {
     progress.clear();
     if (options_.json || reader_gone_) return;

@@ -141,11 +141,6 @@ std::shared_ptr<const DoneLines> recover(const GenerateOptions& options, OutputF
   return done;
 }
 
-/// How far a file was read; 0 where it is none.
-std::int64_t bytes_read(const InputFile& input) {
-  return std::max<std::int64_t>(0, ::lseek(input.fd(), 0, SEEK_CUR));
-}
-
 std::int64_t size_of(const GenerateOptions& options) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(options.input, error)) return 0;
@@ -178,7 +173,7 @@ class GenerateRun {
     };
     hooks.should_finish = [&] { return should_finish(); };
     hooks.should_stop = [&] { return interrupt_.count() > 1; };
-    hooks.on_progress = [&](const BatchCounts& counts) { show(counts, bytes_read(input)); };
+    hooks.on_progress = [&](const BatchCounts& counts) { show(counts); };
     hooks.on_error = [&](const BatchError& error) {
       // With plain text the output has no room for the reason.
       if (!options_.text) return;
@@ -193,7 +188,7 @@ class GenerateRun {
       return interrupted_status(interrupt_.requested());
     }
     const BatchCounts counts = value_or_throw(ran);
-    report_.write_stats(counts, scheduler_, bytes_read(input), true);
+    report_.write_stats(counts, scheduler_, true);
     return conclude(counts);
   }
 
@@ -237,11 +232,11 @@ class GenerateRun {
     }
   }
 
-  void show(const BatchCounts& counts, std::int64_t bytes_read) {
+  void show(const BatchCounts& counts) {
     value_or_throw(output_.sync_if_due());
-    report_.write_stats(counts, scheduler_, bytes_read, false);
+    report_.write_stats(counts, scheduler_, false);
     if (options_.quiet || !progress_.due()) return;
-    progress_.show(report_.progress(counts, scheduler_, bytes_read));
+    progress_.show(report_.progress(counts, scheduler_));
   }
 
   int conclude(const BatchCounts& counts) {

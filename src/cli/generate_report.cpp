@@ -49,36 +49,39 @@ std::string GenerateReport::summary(const BatchCounts& counts,
   return out;
 }
 
-std::string GenerateReport::progress(const BatchCounts& counts, const Scheduler& scheduler,
-                                     std::int64_t bytes_read) const {
+std::string GenerateReport::progress(const BatchCounts& counts, const Scheduler& scheduler) const {
   std::string out = fmt::format("{}; {} of {} running", summary(counts, scheduler.totals()),
                                 scheduler.running(), max_batch_);
-  if (input_bytes_ > 0 && bytes_read > 0) {
+  if (input_bytes_ > 0 && counts.input_bytes > 0) {
     const double share =
-        std::min(1.0, static_cast<double>(bytes_read) / static_cast<double>(input_bytes_));
+        std::min(1.0, static_cast<double>(counts.input_bytes) / static_cast<double>(input_bytes_));
     out += fmt::format("; {:.0f} % read, {} left", 100 * share,
                        time_text(seconds() * (1 - share) / share));
   }
   return out;
 }
 
-void GenerateReport::write_stats(const BatchCounts& counts, const Scheduler& scheduler,
-                                 std::int64_t bytes_read, bool end) {
+void GenerateReport::write_stats(const BatchCounts& counts, const Scheduler& scheduler, bool end) {
   if (stats_ == nullptr) return;
   const double now = seconds();
   if (!end && now - stats_at_s_ < kStatsInterval_s) return;
   stats_at_s_ = now;
   const Scheduler::Totals& totals = scheduler.totals();
+  std::string engine;
+  if (const auto did = scheduler.engine_counts()) {
+    engine = fmt::format("\"engine_steps\": {}, \"graph_steps\": {}, \"kernels_compiled\": {}, ",
+                         did->steps, did->graph_steps, did->kernels_compiled);
+  }
   fmt::print(stats_.get(),
              "{{\"time_s\": {:.3f}, \"answered\": {}, \"failed\": {}, \"blank\": {}, "
              "\"done_before\": {}, \"input_bytes_read\": {}, \"prompt_tokens\": {}, "
              "\"generated_tokens\": {}, \"steps\": {}, \"occupancy\": {:.4f}, \"running\": {}, "
              "\"waiting\": {}, \"preemptions\": {}, \"repeated_tokens\": {}, \"interrupted\": {}, "
-             "\"end\": {}}}\n",
-             now, counts.answered, counts.failed, counts.blank, counts.done_before, bytes_read,
-             totals.prompt_tokens, totals.generated_tokens, totals.steps, occupancy(totals),
-             scheduler.running(), scheduler.waiting(), totals.preemptions, totals.repeated_tokens,
-             counts.interrupted, end);
+             "{}\"end\": {}}}\n",
+             now, counts.answered, counts.failed, counts.blank, counts.done_before,
+             counts.input_bytes, totals.prompt_tokens, totals.generated_tokens, totals.steps,
+             occupancy(totals), scheduler.running(), scheduler.waiting(), totals.preemptions,
+             totals.repeated_tokens, counts.interrupted, engine, end);
   (void)std::fflush(stats_.get());
 }
 

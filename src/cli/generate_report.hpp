@@ -25,11 +25,9 @@ class GenerateReport {
   /// Counts and rates since the start.
   std::string summary(const BatchCounts& counts, const Scheduler::Totals& totals) const;
   /// The same with what runs now, and the time that is left.
-  std::string progress(const BatchCounts& counts, const Scheduler& scheduler,
-                       std::int64_t bytes_read) const;
+  std::string progress(const BatchCounts& counts, const Scheduler& scheduler) const;
   /// Writes a line to the statistics where a second has gone by, or at the end.
-  void write_stats(const BatchCounts& counts, const Scheduler& scheduler, std::int64_t bytes_read,
-                   bool end);
+  void write_stats(const BatchCounts& counts, const Scheduler& scheduler, bool end);
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -108,7 +108,12 @@ void KernelLibrary::prepare(int jobs) {
     // One split of the multiprocessors' memory for all: a block starts beside those of the launch
     // before only where both want the same, and then has its weights on their way before its turn.
     kernel.prefer_shared_memory(context_);
-    uses_[open[i]].ready = ReadyKernel{kernel, launch.shape, launch.scratch};
+    uses_[open[i]].ready = ReadyKernel{.kernel = kernel,
+                                       .shape = launch.shape,
+                                       .scratch = launch.scratch,
+                                       .variant = jit::describe(variant),
+                                       .source = selections[i].source,
+                                       .forced = selections[i].forced};
   }
 }
 
@@ -117,7 +122,10 @@ ReadyKernel KernelLibrary::load(Slot slot, const jit::Variant& variant,
   const jit::Kernel kernel = jit::Kernel::load(context_, cubin, variant.family);
   const Launch launch = uses_[slot].launch(variant);
   kernel.prefer_shared_memory(context_);
-  return {kernel, launch.shape, launch.scratch};
+  return {.kernel = kernel,
+          .shape = launch.shape,
+          .scratch = launch.scratch,
+          .variant = jit::describe(variant)};
 }
 
 }  // namespace ingot::executor

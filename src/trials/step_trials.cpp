@@ -130,8 +130,8 @@ struct StepTrials::Rig {
   Rig(const cu::Context& context, const cu::Stream& stream, const TrialScope& scope,
       const StepBucket& of, const executor::StateCosts& costs)
       : bucket(of),
-        csa(share(of.context, executor::kCsaPageTokens, of.sequences, costs.csa_page)),
-        hca(share(of.context, executor::kHcaPageTokens, of.sequences, costs.hca_page)),
+        csa(share(of.context, kCsaPageTokens, of.sequences, costs.csa_page)),
+        hca(share(of.context, kHcaPageTokens, of.sequences, costs.hca_page)),
         state(context, scope.config,
               {.slots = of.sequences,
                .csa_pages = costs.csa_page > 0 ? csa.pool_pages() : 0,

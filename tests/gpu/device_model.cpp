@@ -7,12 +7,9 @@
 #include "kernel_templates/family.hpp"
 #include "runtime/jit/arch.hpp"
 #include "runtime/jit/compile_pool.hpp"
-#include "src/cli/kernel_cache.hpp"
-#include "src/cli/local_cards.hpp"
 #include "src/executor/step_trace.hpp"
 #include "tests/support/gpu.hpp"
 #include "tests/support/temp_dir.hpp"
-#include "tuner/tune.hpp"
 
 namespace ingot::test {
 namespace {
@@ -65,19 +62,6 @@ KernelSource kernel_source(const cu::Context& context) {
 KernelSource traced_kernel_source(const cu::Context& context) {
   static const auto store = open_store(executor::traced_templates(test_templates()));
   return source_of(context, store);
-}
-
-KernelSource tuned_kernel_source(const cu::Context& context) {
-  const char* folder = std::getenv("INGOT_TEST_CACHE");
-  const KernelCacheOptions cache{.cache_dirs = {folder != nullptr ? folder : ""},
-                                 .library_dirs = library_directories(),
-                                 .template_dir = {},
-                                 .frozen = false};
-  return {.kernels = value_or_throw(open_kernel_store(cache, cores())),
-          .records = open_tuning_store(cache),
-          .device = value_or_throw(card_of(context.driver(), context.device())).device,
-          .policy = policy_text(SearchPolicy{}, MeasurePolicy{}),
-          .overrides = {}};
 }
 
 executor::DeviceWeights load_weights(const cu::Context& context, const Checkpoint& checkpoint) {

@@ -20,9 +20,6 @@ KernelSource kernel_source(const cu::Context& context);
 /// The same with a stamp of the clock in every kernel.
 KernelSource traced_kernel_source(const cu::Context& context);
 
-/// Kernels and tuning choices of the cache folder that INGOT_TEST_CACHE names.
-KernelSource tuned_kernel_source(const cu::Context& context);
-
 executor::DeviceWeights load_weights(const cu::Context& context, const Checkpoint& checkpoint);
 
 /// The device engine on a checkpoint, over the first `tp` GPUs; null, after skip() said why, where

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "tests/gpu/device_model.hpp"
+#include "tests/support/libraries.hpp"
 
 using namespace ingot;
 using test::device_engine;

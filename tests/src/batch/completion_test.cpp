@@ -226,6 +226,26 @@ TEST_CASE("an answer's line is known from its beginning and its end", "[cpu][bat
   CHECK(!parse_answer_line("7"));
 }
 
+TEST_CASE("an engine whose pages run out hundreds of times gives the same file", "[cpu][batch]") {
+  std::string input;
+  for (int i = 0; i < 500; ++i) {
+    input += i % 10 == 3 ? "{broken\n"
+                         : chat(std::to_string(i), "\"max_tokens\": " + std::to_string(1 + i % 37) +
+                                                       (i % 4 == 0 ? ", \"n\": 2" : ""));
+  }
+  Job roomy;
+  const auto expected = roomy.run(input);
+  Job tight;
+  tight.engine.set_pages(14, 4);  // one needs up to 12
+  tight.scheduling.prefill_chunk = tight.scheduling.prefill_tokens_per_step = 3;
+  const bool longest_first = GENERATE(false, true);
+  tight.scheduling.longest_first = longest_first;
+  CHECK(tight.run(input) == expected);
+  CHECK(tight.engine.refused_steps() > 200);
+  CHECK(tight.engine.pages_in_use() == 0);
+  CHECK(tight.counts.failed == 50);
+}
+
 TEST_CASE("lines are dealt to machines by their number", "[cpu][batch]") {
   std::string input;
   for (int i = 0; i < 10; ++i)

@@ -99,6 +99,7 @@ TEST_CASE("an interrupt ends the lines in flight, and --resume answers the other
   CHECK(stats.back()["end"] == true);
   CHECK(stats.back()["interrupted"] == true);
   CHECK(stats.back()["answered"] == kept.size());
+  CHECK(stats.back()["input_bytes_read"] < input.size());
 
   const auto refused = generate(folder / "in.jsonl", folder / "out");
   CHECK(refused.status == 2);

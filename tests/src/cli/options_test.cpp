@@ -44,11 +44,66 @@ TEST_CASE("flags reach the command that they are given to", "[cpu][cli]") {
       {"generate", "--input", "in", "--output", "out", "--force", "--keep-thinking"});
   CHECK(generate.input == "in");
   CHECK(generate.force);
+  CHECK(!generate.input_order);
+  CHECK(generate.shard.count == 1);
+  const auto night = parsed<GenerateOptions>(
+      {"generate", "--input", "in", "--output", "out", "--order", "input", "--shard", "2/8",
+       "--resume", "--disk-full", "stop", "--merge", "a", "b", "--stats", "s"});
+  CHECK(night.input_order);
+  CHECK(night.shard.index == 2);
+  CHECK(night.shard.count == 8);
+  CHECK(night.stop_when_full);
+  CHECK(night.merge == std::vector<std::filesystem::path>{"a", "b"});
   CHECK(generate.settings.keep_thinking);
   const auto score = parsed<ScoreOptions>({"score", "--tokens", "1,2", "--top", "3", "--json"});
   CHECK(score.tokens == "1,2");
   CHECK(score.top == 3);
   CHECK(score.json);
+}
+
+TEST_CASE("bench takes batches, contexts and a model or the shape of one", "[cpu][cli]") {
+  const auto decode =
+      parsed<BenchOptions>({"bench", "decode", "--synthetic", "--config", "c.json", "--layers",
+                            "36", "--batch", "16,1", "--context", "2K,128K", "--steps", "5",
+                            "--pin", "rms_norm.VECTOR=8", "--frozen", "--trace"});
+  CHECK(decode.what == BenchOptions::What::decode);
+  CHECK(decode.checkpoint.empty());
+  CHECK(decode.config_json == "c.json");
+  CHECK(decode.layers == 36);
+  CHECK(decode.batches == std::vector<int>{1, 16});
+  CHECK(decode.contexts == std::vector<std::int64_t>{2048, 131072});
+  CHECK(decode.steps == 5);
+  CHECK(decode.pins == std::vector<std::string>{"rms_norm.VECTOR=8"});
+  CHECK(decode.cache.frozen);
+  CHECK(decode.cache.traced);
+  const auto prefill = parsed<BenchOptions>(
+      {"bench", "prefill", "--model", "m", "--tokens", "8K", "--chunk", "256", "--json", "out"});
+  CHECK(prefill.what == BenchOptions::What::prefill);
+  CHECK(prefill.checkpoint == "m");
+  CHECK(prefill.tokens == 8192);
+  CHECK(prefill.chunk == 256);
+  CHECK(prefill.json == "out");
+  refused({"bench"}, "subcommand");
+  refused({"bench", "decode"}, "--model");
+  refused({"bench", "decode", "--synthetic"}, "--config");
+  refused({"bench", "decode", "--model", "m", "--synthetic", "--config", "c"}, "--model");
+  refused({"bench", "decode", "--model", "m", "--layers", "3"}, "--synthetic");
+  refused({"bench", "decode", "--model", "m", "--batch", "0"}, "--batch");
+  refused({"bench", "decode", "--model", "m", "--context", "32k"}, "--context");
+  refused({"bench", "prefill", "--model", "m", "--batch", "1"}, "--batch");
+}
+
+TEST_CASE("inspect takes a GPU's memory, and what shall run in it", "[cpu][cli]") {
+  const auto inspect = parsed<InspectOptions>(
+      {"inspect", "DIR", "--gpu-memory", "139.8", "--max-batch", "64", "--context", "128K"});
+  REQUIRE(inspect.gpu);
+  CHECK(inspect.gpu->memory_bytes == 139'800'000'000U);
+  CHECK(inspect.gpu->max_batch == 64);
+  CHECK(inspect.gpu->context == 131072);
+  CHECK_FALSE(parsed<InspectOptions>({"inspect", "DIR"}).gpu);
+  refused({"inspect", "DIR", "--gpu-memory", "much"}, "--gpu-memory");
+  refused({"inspect", "DIR", "--gpu-memory", "-1"}, "--gpu-memory");
+  refused({"inspect", "DIR", "--context", "4K"}, "--gpu-memory");
 }
 
 TEST_CASE("an unknown option or command is refused by name", "[cpu][cli]") {
@@ -73,13 +128,16 @@ TEST_CASE("an option with = and nothing after it has an empty value and takes no
   CHECK(tokens.text == "");
   CHECK(tokens.json);
   CHECK(parsed<ScoreOptions>({"score", "--text=", "--json"}).text == "");
-  CHECK(parsed<ChatOptions>({"chat", "--prompt=", "--stats"}).prompt == "");
+  refused({"chat", "--prompt=", "--stats"}, "the question is empty");
   CHECK(parsed<ChatOptions>({"chat", "--system=", "--stats"}).settings.system.empty());
   refused({"generate", "--input", "i", "--output=", "--quiet"}, "--output");
   refused({"chat", "--max-tokens=", "3"}, "3");
   refused({"chat", "--max-tokens="}, "--max-tokens must be a whole number");
   refused({"chat", "--temperature="}, "--temperature must be a number");
   refused({"cache", "gc", "--max-size="}, "--max-size");
+  refused({"generate", "--input", "i", "--output", "o", "--shard", "3/2"}, "I from 1 to N");
+  refused({"generate", "--input", "i", "--output", "o", "--retry-failed"}, "--resume");
+  refused({"generate", "--input", "i", "--output", "o", "--resume", "--force"}, "give one");
   // A word that is the value of another option stays as it is.
   CHECK(parsed<ChatOptions>({"chat", "-p", "--system="}).prompt == "--system=");
   CHECK(parsed<ChatOptions>({"chat", "--prompt", "--system="}).prompt == "--system=");

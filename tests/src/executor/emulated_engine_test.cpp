@@ -7,19 +7,11 @@
 #include "src/executor/device_engine.hpp"
 #include "tests/src/reference/synthetic_model.hpp"
 #include "tests/support/emulator/emulated_card.hpp"
-#include "tests/support/emulator/emulated_store.hpp"
+#include "tests/support/emulator/emulated_kernels.hpp"
 
 using namespace ingot;
 
 namespace {
-
-KernelSource kernel_source() {
-  return {.kernels = test::shared_emulated_store(),
-          .records = nullptr,
-          .device = test::emulated_device(),
-          .policy = {},
-          .overrides = {}};
-}
 
 /// @param drivers  of each tensor parallel rank; they share the card
 std::unique_ptr<DeviceEngine> emulated_engine(
@@ -35,7 +27,8 @@ std::unique_ptr<DeviceEngine> emulated_engine(
                                                       .threads = 2}));
     ranks.push_back({std::move(context), std::move(weights)});
   }
-  return std::make_unique<DeviceEngine>(std::move(ranks), checkpoint.config(), kernel_source(),
+  return std::make_unique<DeviceEngine>(std::move(ranks), checkpoint.config(),
+                                        test::emulated_source(),
                                         DeviceOptions{.max_context = 2048,
                                                       .max_sequences = 3,
                                                       .jobs = 2,

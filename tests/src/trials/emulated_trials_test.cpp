@@ -11,7 +11,7 @@
 #include "src/trials/tuning_plan.hpp"
 #include "tests/src/trials/planted_errors.hpp"
 #include "tests/support/emulator/emulated_card.hpp"
-#include "tests/support/emulator/emulated_store.hpp"
+#include "tests/support/emulator/emulated_kernels.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tuner/child_bench.hpp"
 #include "tuner/trial_worker.hpp"
@@ -66,7 +66,7 @@ std::string text_of(const std::filesystem::path& file) {
 
 /// Writes the family's template, and the file with the error, to a folder.
 void plant(const test::PlantedError& error, const std::filesystem::path& overlay) {
-  const auto templates = test::source_root() / "tests/support/emulator";
+  const auto templates = test::emulated_source_root() / "tests/support/emulator";
   std::filesystem::create_directories(overlay / "common");
   const std::string stem = std::string(error.family) + ".cuh";
   std::ofstream(overlay / stem) << text_of(templates / stem);
@@ -90,13 +90,13 @@ TrialKernel compiled(jit::KernelStore& store, const jit::Variant& variant) {
 /// The child of the tuning below: its trials on the emulator, with the parent's kernels.
 int ingot_test_hidden_command(int, char** argv) {
   if (std::string(argv[1]) != "emulated-trials") return -1;
-  EmulatedTrials trials(test::emulated_store(argv[2]));
+  EmulatedTrials trials(test::emulated_kernels_in(argv[2]));
   return serve_trials(Subprocess::kChildChannel, trials.runner);
 }
 
 TEST_CASE("a wrong constant in the template of any family of a step is caught", "[cpu][trials]") {
   const std::vector<TuningRequest> requests = plan();
-  const auto store = test::shared_emulated_store();
+  const auto store = test::emulated_kernels();
   EmulatedTrials trials(store);
   Verifier verifier(trials.runner);
   std::set<std::string> seen;
@@ -122,7 +122,7 @@ TEST_CASE("a wrong constant in the template of any family of a step is caught", 
       jit::KernelStore damaged(
           kernels::embedded_templates(),
           std::shared_ptr<jit::Compiler>(std::make_shared<test::EmulatorCompiler>(
-              test::source_root(), folder.path(), folder / "templates")),
+              test::emulated_source_root(), folder.path(), folder / "templates")),
           {.directories = {folder / "kernels"}, .frozen = false});
       const auto wrong = value_or_throw(verifier.check(compiled(damaged, variant)));
       CHECK(wrong.has_value());
@@ -133,25 +133,30 @@ TEST_CASE("a wrong constant in the template of any family of a step is caught", 
 }
 
 TEST_CASE("a bucket is tuned in a child process, and found tuned afterwards", "[cpu][trials]") {
-  const auto store = test::shared_emulated_store();
-  // Of every family one problem, with two candidates: its first and the last of all.
+  const auto store = test::emulated_kernels();
+  // Of every family one problem, with two candidates: its first and the last of all. But for splits
+  // of fp8_linear: padded tokens hold NaN, which the emulator gives the bits that a split waits on.
   std::vector<TuningRequest> requests;
   std::set<std::vector<std::string>> seen;
   for (TuningRequest& request : plan()) {
     if (request.candidates.size() < 2 || !seen.insert(request.families()).second) continue;
-    request.candidates = {request.candidates.front(), request.candidates.back()};
+    auto last = request.candidates.rbegin();
+    while (last->family == "fp8_linear" && last->params != request.candidates.front().params &&
+           jit::describe(*last).find("SPLIT_K=1 ") == std::string::npos)
+      ++last;
+    request.candidates = {request.candidates.front(), *last};
     requests.push_back(std::move(request));
   }
   REQUIRE(requests.size() > 10);
   ChildBench bench({.worker_command = {"/proc/self/exe", "emulated-trials",
-                                       test::shared_kernel_folder().string()},
+                                       test::emulated_kernel_folder().string()},
                     .enter_timeout = std::chrono::minutes(10),
                     .trial_timeout = std::chrono::minutes(2)});
   const test::TempDir folder;
   TuningStore records({folder.path()});
   SingleRank alone;
   double now_s = 0;
-  const TuneOptions options{.device = test::emulated_device(),
+  const TuneOptions options{.device = test::emulated_source().device,
                             .policy = "emulated",
                             .search = {.min_rounds = 1, .max_rounds = 1},
                             .jobs = 2,
