@@ -62,11 +62,10 @@ __forceinline__ void read_bulk(const MemoryReadArgs& args, u32 ring) {
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     memory_read(const __grid_constant__ MemoryReadArgs args) {
-  extern __shared__ __align__(128) u8 base[];
   release_successor();
   wait_for_predecessor();
   if constexpr (BULK)
-    read_bulk(args, ptx::shared_address(base));
+    read_bulk(args, ptx::shared_address(ptx::dynamic_shared_memory()));
   else
     read_plain(args);
 }

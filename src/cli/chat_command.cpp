@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "src/cli/chat_loop.hpp"
+#include "src/cli/engine_counts.hpp"
 #include "src/cli/model_loader.hpp"
 #include "src/cli/read_text_file.hpp"
 #include "src/text/prompt_length.hpp"
@@ -58,7 +59,9 @@ int run_chat(const ChatOptions& options) {
   LoadedModel model =
       value_or_throw(load_weights(std::move(opened), options.settings, options.environment));
   model.fingerprint = fingerprint;
-  return talk(options, model, std::move(messages), std::move(tools));
+  const int status = talk(options, model, std::move(messages), std::move(tools));
+  if (options.stats) print_engine_counts(*model.engine);
+  return status;
 }
 
 }  // namespace ingot

@@ -8,13 +8,10 @@
 #include <vector>
 
 #include "runtime/base/shared_library.hpp"
-#include "runtime/cuda/context.hpp"
 #include "runtime/jit/arch.hpp"
 
 namespace ingot {
-namespace {
 
-/// The first of the GPUs, where all of them can run the model.
 Result<cu::DeviceInfo> usable_gpu(const std::vector<int>& wanted, const Environment& environment) {
   const auto driver = cu::DriverApi::open(library_search_path(environment.library_dirs));
   if (!driver) return Unexpected(driver.error());
@@ -36,8 +33,6 @@ Result<cu::DeviceInfo> usable_gpu(const std::vector<int>& wanted, const Environm
     return Unexpected(error.error());
   }
 }
-
-}  // namespace
 
 Result<std::vector<int>> device_list(std::string_view text, int tp_size) {
   std::vector<int> devices;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "runtime/base/error.hpp"
+#include "runtime/cuda/context.hpp"
 #include "src/cli/environment.hpp"
 
 namespace ingot {
@@ -15,6 +16,12 @@ struct DeviceChoice {
   Device device = Device::cpu;
   std::string reason;  ///< one line for people: what was taken and why
 };
+
+/// The first of the GPUs, where all of them can run the model. Errors: not_found without a driver
+/// or so many GPUs, unsupported for one without kernels; the message says which.
+/// @param devices  device_list() of the ranks' GPUs
+[[nodiscard]] Result<cu::DeviceInfo> usable_gpu(const std::vector<int>& devices,
+                                                const Environment& environment);
 
 /// Decides where the model runs: on GPUs where there is a driver, a GPU for each rank and kernels
 /// for their architecture, else on the CPU.

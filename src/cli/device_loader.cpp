@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -10,32 +11,52 @@
 #include "runtime/base/log.hpp"
 #include "runtime/base/shared_library.hpp"
 #include "runtime/comm/peer_check.hpp"
+#include "src/cli/byte_progress.hpp"
 #include "src/cli/local_cards.hpp"
 #include "src/executor/device_engine.hpp"
+#include "src/executor/memory_costs.hpp"
 #include "tuner/tune.hpp"
 
 namespace ingot {
 
 namespace {
 
-/// Every rank's share, read at the same time; each thread has its rank's context.
-Result<std::vector<DeviceRank>> load_ranks(std::vector<cu::Context> contexts,
-                                           const Checkpoint& checkpoint, int threads) {
+/// How much of the weights all ranks have loaded.
+class RanksProgress {
+ public:
+  explicit RanksProgress(std::size_t ranks)
+      : done_(ranks), progress_("loading", Progress::standard_error()) {}
+
+  executor::LoadProgress of(std::size_t rank) {
+    return [this, rank](std::uint64_t done, std::uint64_t total) {
+      done_[rank] = done;
+      std::uint64_t all = 0;
+      for (const auto& one : done_)
+        all += one;
+      progress_.update(all, total * done_.size());
+    };
+  }
+
+ private:
+  std::vector<std::atomic<std::uint64_t>> done_;
+  ByteProgress progress_;
+};
+
+}  // namespace
+
+Result<std::vector<DeviceRank>> make_ranks(std::vector<cu::Context> contexts,
+                                           const MakeWeights& make) {
   const std::size_t size = contexts.size();
   std::vector<std::optional<executor::DeviceWeights>> weights(size);
   std::vector<std::optional<Error>> errors(size);
-  const auto load = [&](std::size_t rank) {
+  const auto make_one = [&](std::size_t rank) {
     try {
       contexts[rank].make_current();
-      auto loaded =
-          executor::DeviceWeights::load(contexts[rank], checkpoint,
-                                        {.tp_rank = static_cast<int>(rank),
-                                         .tp_size = static_cast<int>(size),
-                                         .threads = std::max(1, threads / static_cast<int>(size))});
-      if (loaded) {
-        weights[rank].emplace(std::move(*loaded));
+      auto made = make(contexts[rank], static_cast<int>(rank));
+      if (made) {
+        weights[rank].emplace(std::move(*made));
       } else {
-        errors[rank] = loaded.error();
+        errors[rank] = made.error();
       }
     } catch (const EngineError& error) {
       errors[rank] = error.error();
@@ -44,8 +65,8 @@ Result<std::vector<DeviceRank>> load_ranks(std::vector<cu::Context> contexts,
   {
     std::vector<std::jthread> others;
     for (std::size_t rank = 1; rank < size; ++rank)
-      others.emplace_back([&, rank] { load(rank); });
-    load(0);
+      others.emplace_back([&, rank] { make_one(rank); });
+    make_one(0);
   }
   for (auto& error : errors) {
     if (error) return Unexpected(std::move(*error));
@@ -53,12 +74,12 @@ Result<std::vector<DeviceRank>> load_ranks(std::vector<cu::Context> contexts,
   std::vector<DeviceRank> ranks;
   for (std::size_t rank = 0; rank < size; ++rank)
     ranks.push_back({std::move(contexts[rank]), std::move(*weights[rank])});
+  ranks.front().context.make_current();
   return ranks;
 }
 
-/// What carries words between ranks: null where all reach each other's memory and it works.
-Result<std::shared_ptr<const nccl::NcclApi>> carrier(const std::vector<cu::Context>& contexts,
-                                                     const KernelCacheOptions& cache) {
+Result<std::shared_ptr<const nccl::NcclApi>> exchange_carrier(
+    const std::vector<cu::Context>& contexts, const KernelCacheOptions& cache) {
   const auto broken = find_broken_peers(contexts);
   if (!broken) return nullptr;
   auto nccl = nccl::NcclApi::open(library_search_path(cache.library_dirs));
@@ -69,8 +90,6 @@ Result<std::shared_ptr<const nccl::NcclApi>> carrier(const std::vector<cu::Conte
   log::warn("{}; going through NCCL {}, which is slower", *broken, (*nccl)->version_text());
   return std::move(*nccl);
 }
-
-}  // namespace
 
 Result<std::unique_ptr<Engine>> load_device_engine(const Checkpoint& checkpoint,
                                                    const DeviceLoadOptions& options) {
@@ -83,7 +102,7 @@ Result<std::unique_ptr<Engine>> load_device_engine(const Checkpoint& checkpoint,
     std::vector<cu::Context> contexts;
     for (const int device : options.devices)
       contexts.push_back(cu::Context::retain(*driver, device));
-    auto nccl = carrier(contexts, options.cache);
+    auto nccl = exchange_carrier(contexts, options.cache);
     if (!nccl) return Unexpected(nccl.error());
     auto store = open_kernel_store(options.cache, threads);
     if (!store) return Unexpected(store.error());
@@ -96,9 +115,26 @@ Result<std::unique_ptr<Engine>> load_device_engine(const Checkpoint& checkpoint,
         .policy = policy_text(SearchPolicy{}, MeasurePolicy{}),
         .overrides = {},
     };
-    auto ranks = load_ranks(std::move(contexts), checkpoint, threads);
+    const ModelConfig& config = checkpoint.config();
+    const int tp_size = static_cast<int>(contexts.size());
+    const std::int64_t max_context =
+        options.max_context > 0 ? options.max_context : config.max_position_embeddings;
+    for (const cu::Context& context : contexts) {
+      const auto plan = plan_memory(
+          fmt::format("loading the model onto GPU {}, {}", context.device().ordinal,
+                      context.device().name),
+          executor::memory_costs(config, tp_size, max_context),
+          {.sequences = options.max_sequences, .max_context = max_context}, context.free_bytes());
+      if (!plan) return Unexpected(plan.error());
+    }
+    RanksProgress progress(contexts.size());
+    auto ranks = make_ranks(std::move(contexts), [&](const cu::Context& context, int rank) {
+      return executor::DeviceWeights::load(
+          context, checkpoint,
+          {.tp_rank = rank, .tp_size = tp_size, .threads = std::max(1, threads / tp_size)},
+          progress.of(static_cast<std::size_t>(rank)));
+    });
     if (!ranks) return Unexpected(ranks.error());
-    ranks->front().context.make_current();
     return std::make_unique<DeviceEngine>(std::move(*ranks), checkpoint.config(), std::move(source),
                                           DeviceOptions{.max_context = options.max_context,
                                                         .max_sequences = options.max_sequences,

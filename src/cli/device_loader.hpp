@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "src/checkpoint/checkpoint.hpp"
 #include "src/cli/kernel_cache.hpp"
 #include "src/engine/engine.hpp"
+#include "src/executor/device_engine.hpp"
 
 namespace ingot {
 
@@ -18,6 +20,20 @@ struct DeviceLoadOptions {
   int max_sequences = 64;       ///< sequences and kept copies at a time
   int threads = 0;              ///< that load weights and wait for compilers; 0 = one per CPU
 };
+
+/// Makes one rank's weights; its context is current.
+using MakeWeights =
+    std::function<Result<executor::DeviceWeights>(const cu::Context& context, int rank)>;
+
+/// All ranks' weights, made at the same time, each on a thread of its own; the first one's context
+/// is current afterwards. Error: the first rank's that has one.
+[[nodiscard]] Result<std::vector<DeviceRank>> make_ranks(std::vector<cu::Context> contexts,
+                                                         const MakeWeights& make);
+
+/// What carries words between ranks: null where all reach each other's memory and it works, else
+/// NCCL, and a line says so. Error: not_found where NCCL is needed and missing.
+[[nodiscard]] Result<std::shared_ptr<const nccl::NcclApi>> exchange_carrier(
+    const std::vector<cu::Context>& contexts, const KernelCacheOptions& cache);
 
 /// Puts a checkpoint onto the GPUs, each rank's share at the same time. Progress of long loads goes
 /// to standard error. Where cards cannot use each other's memory, ranks go through NCCL, and a line

@@ -67,16 +67,21 @@ void GenerateReport::write_stats(const BatchCounts& counts, const Scheduler& sch
   if (!end && now - stats_at_s_ < kStatsInterval_s) return;
   stats_at_s_ = now;
   const Scheduler::Totals& totals = scheduler.totals();
+  std::string engine;
+  if (const auto did = scheduler.engine_counts()) {
+    engine = fmt::format("\"engine_steps\": {}, \"graph_steps\": {}, \"kernels_compiled\": {}, ",
+                         did->steps, did->graph_steps, did->kernels_compiled);
+  }
   fmt::print(stats_.get(),
              "{{\"time_s\": {:.3f}, \"answered\": {}, \"failed\": {}, \"blank\": {}, "
              "\"done_before\": {}, \"input_bytes_read\": {}, \"prompt_tokens\": {}, "
              "\"generated_tokens\": {}, \"steps\": {}, \"occupancy\": {:.4f}, \"running\": {}, "
              "\"waiting\": {}, \"preemptions\": {}, \"repeated_tokens\": {}, \"interrupted\": {}, "
-             "\"end\": {}}}\n",
+             "{}\"end\": {}}}\n",
              now, counts.answered, counts.failed, counts.blank, counts.done_before,
              counts.input_bytes, totals.prompt_tokens, totals.generated_tokens, totals.steps,
              occupancy(totals), scheduler.running(), scheduler.waiting(), totals.preemptions,
-             totals.repeated_tokens, counts.interrupted, end);
+             totals.repeated_tokens, counts.interrupted, engine, end);
   (void)std::fflush(stats_.get());
 }
 

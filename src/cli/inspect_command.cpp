@@ -41,6 +41,25 @@ void print_tensors(const InspectReport& report, std::FILE* out) {
   }
 }
 
+void print_memory(const MemoryPlan& plan, std::FILE* out) {
+  const auto row = [out](std::string_view name, std::uint64_t bytes, std::string_view more) {
+    fmt::print(out, "  {:<10} {:>8.2f} GB  {}\n", name, static_cast<double>(bytes) / 1e9, more);
+  };
+  fmt::print(out, "\nmemory of each GPU\n");
+  row("weights", plan.costs.weights, "");
+  row("buffers", plan.costs.buffers, "what kernels hand on, at the longest step");
+  row("sequences", plan.slot_bytes(),
+      fmt::format("{} and kept copies of them, {:.1f} MB each", plan.wish.sequences,
+                  static_cast<double>(plan.costs.slot) / 1e6));
+  row("context", plan.pool_bytes(),
+      fmt::format("{} tokens in all, up to {} each",
+                  thousands(static_cast<std::uint64_t>(plan.context_tokens())),
+                  thousands(static_cast<std::uint64_t>(plan.wish.max_context))));
+  row("reserve", plan.costs.reserve, "the driver, graphs, scratch of kernels");
+  row("free", plan.gpu_bytes - plan.used_bytes(),
+      fmt::format("of {:.2f} GB", static_cast<double>(plan.gpu_bytes) / 1e9));
+}
+
 void print_table(const InspectReport& report, std::FILE* out) {
   const auto row = [out](std::string_view name, std::string_view value) {
     fmt::print(out, "{:<10} {}\n", name, value);
@@ -73,6 +92,8 @@ void print_table(const InspectReport& report, std::FILE* out) {
     row("note", note);
 
   if (report.total.tensors > 0) print_tensors(report, out);
+  if (report.memory) print_memory(*report.memory, out);
+  if (!report.memory_refusal.empty()) fmt::print(out, "\n{}\n", report.memory_refusal);
   if (report.problems.empty()) return;
   fmt::print(out, "\nwrong: {} problem{}\n", report.problems.size(),
              report.problems.size() == 1 ? "" : "s");
@@ -117,6 +138,20 @@ nlohmann::ordered_json to_json(const InspectReport& report) {
     if (report.device_refusal.empty())
       json["tp"]["device_bytes_per_rank"] = report.rank_device_bytes;
   }
+  if (report.memory) {
+    const MemoryPlan& plan = *report.memory;
+    json["memory"] = {{"gpu_bytes", plan.gpu_bytes},
+                      {"weights", plan.costs.weights},
+                      {"buffers", plan.costs.buffers},
+                      {"sequences", plan.wish.sequences},
+                      {"sequence_bytes", plan.slot_bytes()},
+                      {"context_tokens", plan.context_tokens()},
+                      {"context_bytes", plan.pool_bytes()},
+                      {"reserve", plan.costs.reserve},
+                      {"free", plan.gpu_bytes - plan.used_bytes()}};
+  } else if (!report.memory_refusal.empty()) {
+    json["memory"] = {{"refusal", report.memory_refusal}};
+  }
   json["notes"] = report.notes;
   json["problems"] = nlohmann::ordered_json::array();
   for (const Problem& problem : report.problems.list())
@@ -134,7 +169,7 @@ bool same_terminal(std::FILE* out) {
 int run_inspect(const InspectOptions& options, std::FILE* out) {
   Problems problems;
   const Checkpoint checkpoint = Checkpoint::survey(options.model, problems);
-  InspectReport report = make_inspect_report(checkpoint, std::move(problems), options.tp);
+  InspectReport report = make_inspect_report(checkpoint, std::move(problems), options);
   std::vector<std::string> digests;
   if (options.hash) {
     ByteProgress progress("hashing", Progress::standard_error());
@@ -160,7 +195,11 @@ int run_inspect(const InspectOptions& options, std::FILE* out) {
     }
   }
   if (std::fflush(out) != 0) throw std::system_error(errno, std::generic_category());
-  if (report.problems.empty()) return 0;
+  if (report.problems.empty()) {
+    if (report.memory_refusal.empty()) return 0;
+    if (options.json || !same_terminal(out)) log::error("{}", report.memory_refusal);
+    return 1;
+  }
   const Error error =
       report.problems.to_error(fmt::format("inspecting {}", options.model.string()));
   if (options.json || !same_terminal(out)) log::error("{}", error.message);

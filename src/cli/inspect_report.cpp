@@ -9,6 +9,7 @@
 
 #include "src/checkpoint/flavour.hpp"
 #include "src/executor/device_weights.hpp"
+#include "src/executor/memory_costs.hpp"
 #include "src/weights/open_checkpoint.hpp"
 
 namespace ingot {
@@ -101,9 +102,27 @@ void add_split(InspectReport& report, const ModelConfig& config,
   }
 }
 
+void add_memory(InspectReport& report, const ModelConfig& config, int tp, const GpuWish& gpu) {
+  if (!check_tp_size(config, tp)) return;  // add_split() told of it
+  const std::int64_t context = std::min<std::int64_t>(gpu.context, config.max_position_embeddings);
+  try {
+    auto plan = plan_memory("the memory of a GPU", executor::memory_costs(config, tp, context),
+                            {.sequences = sequences_for(gpu.max_batch), .max_context = context},
+                            gpu.memory_bytes);
+    if (plan) {
+      report.memory = *plan;
+    } else {
+      report.memory_refusal = plan.error().message;
+    }
+  } catch (const EngineError& error) {
+    report.memory_refusal = error.what();
+  }
+}
+
 }  // namespace
 
-InspectReport make_inspect_report(const Checkpoint& checkpoint, Problems problems, int tp) {
+InspectReport make_inspect_report(const Checkpoint& checkpoint, Problems problems,
+                                  const InspectOptions& options) {
   InspectReport report;
   report.model = checkpoint.directory();
   report.problems = std::move(problems);
@@ -116,7 +135,8 @@ InspectReport make_inspect_report(const Checkpoint& checkpoint, Problems problem
     report.draft = draft_text(config);
     report.notes = check_complete(checkpoint, report.problems);
     table = tensor_table(config);
-    add_split(report, config, table, tp);
+    add_split(report, config, table, options.tp);
+    if (options.gpu) add_memory(report, config, std::max(options.tp, 1), *options.gpu);
   }
   std::unordered_map<std::string_view, Split> split_of;
   for (const TensorSpec& spec : table)

@@ -3,11 +3,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "src/checkpoint/checkpoint.hpp"
 #include "src/checkpoint/problems.hpp"
+#include "src/cli/inspect_command.hpp"
+#include "src/plan/memory_plan.hpp"
 #include "src/weights/tensor_table.hpp"
 
 namespace ingot {
@@ -46,12 +49,14 @@ struct InspectReport {
   RankBytes rank;
   std::uint64_t rank_device_bytes = 0;  ///< of device memory, as the kernels read its weights
   std::string device_refusal;           ///< why a GPU cannot run the model so; empty if it can
+  std::optional<MemoryPlan> memory;     ///< of a rank, where it was asked for and fits
+  std::string memory_refusal;           ///< where it does not fit: by how much, and what would
   std::vector<std::string> notes;       ///< what is there and not read
   Problems problems;
 };
 
 /// Everything but the digests. Never fails: what is wrong is in `problems`.
-/// @param tp 0 or the tensor-parallel size to report
-InspectReport make_inspect_report(const Checkpoint& checkpoint, Problems problems, int tp);
+InspectReport make_inspect_report(const Checkpoint& checkpoint, Problems problems,
+                                  const InspectOptions& options);
 
 }  // namespace ingot

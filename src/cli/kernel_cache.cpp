@@ -2,6 +2,7 @@
 
 #include "kernel_templates/family.hpp"
 #include "runtime/base/shared_library.hpp"
+#include "src/executor/step_trace.hpp"
 
 namespace ingot {
 
@@ -38,6 +39,7 @@ Result<std::unique_ptr<jit::KernelStore>> open_kernel_store(const KernelCacheOpt
     if (!read) return tl::unexpected(read.error());
     templates = std::move(*read);
   }
+  if (options.traced) templates = executor::traced_templates(templates);
   Result<std::shared_ptr<jit::Compiler>> compiler = std::shared_ptr<jit::Compiler>();
   if (const auto files = find_nvrtc(options)) {
     compiler = std::make_shared<jit::CompilePool>(

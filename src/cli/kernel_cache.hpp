@@ -24,6 +24,7 @@ struct KernelCacheOptions {
   /// Read templates from here instead of those built in; for work on templates.
   std::filesystem::path template_dir;
   bool frozen = false;
+  bool traced = false;  ///< every kernel stamps when it begins, for executor::StepTrace
 };
 
 /// The kernel folders of the options.

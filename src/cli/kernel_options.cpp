@@ -4,11 +4,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <thread>
 
 #include "runtime/jit/arch.hpp"
-#include "src/text/utf8.hpp"
+#include "src/cli/numbers.hpp"
 
 namespace ingot {
 namespace {
@@ -16,51 +15,9 @@ namespace {
 constexpr std::int64_t kMostTokens = 1 << 24;
 constexpr std::int64_t kMostMebibytes = std::int64_t{1} << 30;
 
-std::vector<std::string> words_of(const std::string& text) {
-  std::vector<std::string> words;
-  std::string_view rest = text;
-  while (!rest.empty()) {
-    const std::string_view word = rest.substr(0, rest.find(','));
-    rest.remove_prefix(std::min(word.size() + 1, rest.size()));
-    words.emplace_back(word);
-  }
-  return words;
-}
-
-Result<std::int64_t> number(std::string_view flag, std::string_view text, std::int64_t low,
-                            std::int64_t high) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || value < low || value > high) {
-    return fail(ErrorCode::invalid_argument,
-                fmt::format("{} must be a whole number from {} to {}, not \"{}\"", flag, low, high,
-                            cut_utf8(text, 60)));
-  }
-  return value;
-}
-
-/// "1,4,16" → ascending, each once.
-template <class Number>
-Result<std::vector<Number>> numbers(std::string_view flag, const std::string& text,
-                                    std::int64_t low, std::int64_t high) {
-  std::vector<Number> values;
-  for (const std::string& word : words_of(text)) {
-    const auto value = number(flag, word, low, high);
-    if (!value) return Unexpected(value.error());
-    values.push_back(static_cast<Number>(*value));
-  }
-  if (values.empty()) {
-    return fail(ErrorCode::invalid_argument,
-                fmt::format("{} needs numbers with commas between, not \"{}\"", flag, text));
-  }
-  std::sort(values.begin(), values.end());
-  values.erase(std::unique(values.begin(), values.end()), values.end());
-  return values;
-}
-
 Result<std::vector<std::string>> archs(const std::string& text) {
   std::vector<std::string> names;
-  for (const std::string& word : words_of(text)) {
+  for (const std::string& word : split_words(text)) {
     auto name = jit::parse_arch(word);
     if (!name) return Unexpected(name.error());
     names.push_back(std::move(*name));
@@ -136,18 +93,18 @@ Result<PrewarmOptions> prewarm_options(const PrewarmFlags& flags, const Settings
   auto names = archs(flags.archs);
   if (!names) return Unexpected(names.error());
   options.archs = std::move(*names);
-  const auto tp = number("--tp", flags.tp, 1, 64);
+  const auto tp = parse_number("--tp", flags.tp, 1, 64);
   if (!tp) return Unexpected(tp.error());
   options.tp_size = static_cast<int>(*tp);
-  auto batch = numbers<int>("--batch", flags.batch, 1, 4096);
+  auto batch = parse_numbers<int>("--batch", flags.batch, 1, 4096);
   if (!batch) return Unexpected(batch.error());
   options.batch_buckets = std::move(*batch);
-  auto context = numbers<std::int64_t>("--context", flags.context, 1, kMostTokens);
+  auto context = parse_numbers<std::int64_t>("--context", flags.context, 1, kMostTokens);
   if (!context) return Unexpected(context.error());
   options.context_buckets = std::move(*context);
   options.jobs = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   if (!flags.jobs.empty()) {
-    const auto jobs = number("--jobs", flags.jobs, 1, 1024);
+    const auto jobs = parse_number("--jobs", flags.jobs, 1, 1024);
     if (!jobs) return Unexpected(jobs.error());
     options.jobs = static_cast<int>(*jobs);
   }
@@ -210,10 +167,10 @@ Result<CacheOptions> cache_options(const CLI::App& cache, const CacheFlags& flag
   options.family = flags.family;
   options.params = flags.params;
   options.file = flags.file;
-  const auto size = number("--max-size", flags.max_size, 0, kMostMebibytes);
+  const auto size = parse_number("--max-size", flags.max_size, 0, kMostMebibytes);
   if (!size) return Unexpected(size.error());
   options.most_bytes = static_cast<std::uint64_t>(*size) << 20;
-  const auto age = number("--max-age", flags.max_age, 0, 100000);
+  const auto age = parse_number("--max-age", flags.max_age, 0, 100000);
   if (!age) return Unexpected(age.error());
   options.most_age = std::chrono::hours(24 * *age);
   options.json = flags.json;

@@ -8,6 +8,7 @@
 #include "runtime/base/log.hpp"
 #include "src/cli/device_loader.hpp"
 #include "src/cli/kernel_options.hpp"
+#include "src/plan/memory_plan.hpp"
 #include "src/reference/reference_engine.hpp"
 #include "src/weights/open_checkpoint.hpp"
 
@@ -84,12 +85,11 @@ Result<LoadedModel> load_weights(OpenedModel opened, const Settings& settings,
   model.device = opened.device;
   if (opened.device == Device::cuda) {
     auto engine = load_device_engine(
-        opened.checkpoint,
-        {.cache = kernel_cache_options(settings, environment),
-         .max_context = opened.max_context,
-         .devices = std::move(opened.devices),
-         .max_sequences = std::max(16, 2 * static_cast<int>(settings.max_batch) + 8),
-         .threads = static_cast<int>(settings.threads)});
+        opened.checkpoint, {.cache = kernel_cache_options(settings, environment),
+                            .max_context = opened.max_context,
+                            .devices = std::move(opened.devices),
+                            .max_sequences = sequences_for(static_cast<int>(settings.max_batch)),
+                            .threads = static_cast<int>(settings.threads)});
     if (!engine) return Unexpected(engine.error());
     model.engine = std::move(*engine);
     return model;

@@ -13,8 +13,10 @@
 #include <utility>
 
 #include "runtime/base/shared_library.hpp"
+#include "src/cli/bench_options.hpp"
 #include "src/cli/kernel_options.hpp"
 #include "src/cli/model_loader.hpp"
+#include "src/cli/numbers.hpp"
 #include "src/cli/setting_flags.hpp"
 #include "src/cli/version.hpp"
 #include "src/text/utf8.hpp"
@@ -63,13 +65,14 @@ struct Parsed {
   TokensOptions tokens;
   std::string tokens_text, tokens_thinking;
   InspectOptions inspect;
-  std::string inspect_model, inspect_tp;
+  std::string inspect_model, inspect_tp, inspect_gpu, inspect_batch = "8", inspect_context = "16K";
   SynthOptions synth;
   std::string synth_seed = "1", synth_tokenizer;
   DoctorOptions doctor;
-  SettingFlags prewarm_settings, cache_settings;
+  SettingFlags prewarm_settings, cache_settings, bench_settings;
   PrewarmFlags prewarm;
   CacheFlags cache;
+  BenchFlags bench;
 };
 
 CLI::App* add_chat(CLI::App& app, Parsed& parsed) {
@@ -90,7 +93,8 @@ CLI::App* add_chat(CLI::App& app, Parsed& parsed) {
                    "run this for each call: it gets the call as JSON and prints the result")
       ->type_name("COMMAND");
   chat->add_flag("--stats", parsed.chat.stats,
-                 "after each answer a line of JSON on standard error: tokens and times");
+                 "after each answer a line of JSON on standard error: tokens and times; at the end "
+                 "one of what the engine did");
   chat->add_flag("--json", parsed.chat.json, "print each answer as one line of JSON");
   chat->add_flag("--plain", parsed.chat.plain,
                  "treat a terminal as a pipe: no prompt, no editing, no thinking, no colour");
@@ -189,6 +193,8 @@ CLI::App* add_score(CLI::App& app, Parsed& parsed) {
   score->add_flag("--no-bos", parsed.score_no_bos,
                   "score a text without the begin-of-sentence token in front");
   score->add_flag("--json", parsed.score.json, "print one JSON object");
+  score->add_flag("--stats", parsed.score.stats,
+                  "at the end a line of JSON on standard error: what the engine did");
   add_settings(*score, parsed.score_settings, {SettingGroup::model, SettingGroup::engine});
   score->footer(
       "Examples:\n"
@@ -235,14 +241,45 @@ CLI::App* add_inspect(CLI::App& app, Parsed& parsed) {
   folder->type_name("DIR");
   inspect->add_option("--tp", parsed.inspect_tp, "also print what each of N ranks loads")
       ->type_name("N");
+  auto* gpu = inspect->add_option("--gpu-memory", parsed.inspect_gpu,
+                                  "also print what GPUs of so many GB would hold");
+  gpu->type_name("GB");
+  inspect
+      ->add_option("--max-batch", parsed.inspect_batch,
+                   "of --gpu-memory: sequences that run at once (default 8)")
+      ->type_name("N")
+      ->needs(gpu);
+  inspect
+      ->add_option("--context", parsed.inspect_context,
+                   "of --gpu-memory: tokens of a sequence (default 16K)")
+      ->type_name("N")
+      ->needs(gpu);
   inspect->add_flag("--hash", parsed.inspect.hash,
                     "also print every tensor's digest and check every scale");
   inspect->add_flag("--json", parsed.inspect.json, "print one JSON object");
   inspect->footer(
       "Example:\n"
-      "  ingot inspect DIR --tp 4\n"
-      "Exit status: 0 the checkpoint is whole, 2 it is not.");
+      "  ingot inspect DIR --tp 4 --gpu-memory 96 --context 128K\n"
+      "Exit status: 0 the checkpoint is whole, 2 it is not, 1 it does not fit into the GPU.");
   return inspect;
+}
+
+Result<GpuWish> gpu_wish(const Parsed& parsed) {
+  double gigabytes = 0;
+  const std::string& text = parsed.inspect_gpu;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), gigabytes);
+  if (error != std::errc{} || end != text.data() + text.size() || !(gigabytes > 0) ||
+      gigabytes > 1e6) {
+    return fail(ErrorCode::invalid_argument,
+                fmt::format("--gpu-memory must be a number of GB, not \"{}\"", cut_utf8(text, 60)));
+  }
+  const auto batch = parse_number("--max-batch", parsed.inspect_batch, 1, 4096);
+  if (!batch) return Unexpected(batch.error());
+  const auto context = parse_number("--context", parsed.inspect_context, 1, 1 << 24);
+  if (!context) return Unexpected(context.error());
+  return GpuWish{.memory_bytes = static_cast<std::uint64_t>(gigabytes * 1e9),
+                 .max_batch = static_cast<int>(*batch),
+                 .context = *context};
 }
 
 CLI::App* add_synth(CLI::App& app, Parsed& parsed) {
@@ -442,6 +479,8 @@ Result<Command> parse_command_line(std::span<const char* const> arguments,
   add_settings(*prewarm, parsed.prewarm_settings, {SettingGroup::cache}, SettingsFile::refused);
   CLI::App* cache = add_cache(app, parsed.cache);
   add_settings(*cache, parsed.cache_settings, {SettingGroup::cache});
+  CLI::App* bench = add_bench(app, parsed.bench);
+  add_settings(*bench, parsed.bench_settings, {SettingGroup::cache}, SettingsFile::refused);
 
   const auto chosen_name = [&]() -> std::string {
     const auto chosen = app.get_subcommands();
@@ -538,6 +577,11 @@ Result<Command> parse_command_line(std::span<const char* const> arguments,
       if (!tp) return Unexpected(tp.error());
       parsed.inspect.tp = static_cast<int>(*tp);
     }
+    if (inspect->count("--gpu-memory") > 0) {
+      auto wish = gpu_wish(parsed);
+      if (!wish) return Unexpected(wish.error());
+      parsed.inspect.gpu = *wish;
+    }
     return parsed.inspect;
   }
   if (synth->parsed()) {
@@ -566,6 +610,13 @@ Result<Command> parse_command_line(std::span<const char* const> arguments,
     const auto settings = settings_of(*cache, parsed.cache_settings);
     if (!settings) return Unexpected(settings.error());
     auto options = cache_options(*cache, parsed.cache, settings->values(), environment);
+    if (!options) return Unexpected(options.error());
+    return std::move(*options);
+  }
+  if (bench->parsed()) {
+    const auto settings = settings_of(*bench, parsed.bench_settings);
+    if (!settings) return Unexpected(settings.error());
+    auto options = bench_options(*bench, parsed.bench, settings->values(), environment);
     if (!options) return Unexpected(options.error());
     return std::move(*options);
   }

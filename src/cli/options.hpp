@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "runtime/base/error.hpp"
+#include "src/cli/bench_command.hpp"
 #include "src/cli/cache_command.hpp"
 #include "src/cli/chat_command.hpp"
 #include "src/cli/doctor_command.hpp"
@@ -22,9 +23,9 @@ struct PrintAndExit {
   std::string text;
 };
 
-using Command =
-    std::variant<PrintAndExit, ChatOptions, GenerateOptions, ScoreOptions, TokensOptions,
-                 InspectOptions, SynthOptions, DoctorOptions, PrewarmOptions, CacheOptions>;
+using Command = std::variant<PrintAndExit, ChatOptions, GenerateOptions, ScoreOptions,
+                             TokensOptions, InspectOptions, SynthOptions, DoctorOptions,
+                             PrewarmOptions, CacheOptions, BenchOptions>;
 
 /// What the command line, the settings file that it names and the environment ask for. Every value
 /// is checked against its range here; whether files exist is the command's affair.

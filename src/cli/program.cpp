@@ -48,6 +48,9 @@ int run(const DoctorOptions& options) {
 int run(const PrewarmOptions& options) {
   return run_prewarm(options, stdout);
 }
+int run(const BenchOptions& options) {
+  return run_bench(options, stdout);
+}
 int run(const CacheOptions& options) {
   return run_cache(options, stdout);
 }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <iterator>
 
+#include "src/cli/engine_counts.hpp"
 #include "src/cli/model_loader.hpp"
 #include "src/cli/read_text_file.hpp"
 #include "src/cli/score_vectors.hpp"
@@ -168,13 +169,18 @@ int run_score(const ScoreOptions& options) {
                                     opened.config().vocab_size, opened.max_context));
     LoadedModel model =
         value_or_throw(load_weights(std::move(opened), options.settings, options.environment));
-    return score_vectors(*model.engine, *model.tokenizer, vectors, options.json, stdout);
+    const int status =
+        score_vectors(*model.engine, *model.tokenizer, vectors, options.json, stdout);
+    if (options.stats) print_engine_counts(*model.engine);
+    return status;
   }
   if (needs_text) tokens = value_or_throw(tokens_of_text(opened, options));
   value_or_throw(check_scorable(opened.config().vocab_size, opened.max_context, tokens));
   const LoadedModel model =
       value_or_throw(load_weights(std::move(opened), options.settings, options.environment));
-  return score_tokens(model, tokens, options);
+  const int status = score_tokens(model, tokens, options);
+  if (options.stats) print_engine_counts(*model.engine);
+  return status;
 }
 
 }  // namespace ingot

@@ -20,6 +20,7 @@ struct ScoreOptions {
   bool positions = false;  ///< every position is listed, not the sum alone
   bool bos = true;         ///< texts are scored after the model's begin-of-sentence token
   bool json = false;
+  bool stats = false;  ///< at the end a line of JSON on standard error: engine counts
 };
 
 /// `ingot score`: teacher-forced log-probabilities of a token list or a text; perplexity; or the

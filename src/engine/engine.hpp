@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,6 +38,13 @@ struct StepLogits {
   }
 };
 
+/// What an engine that compiles kernels did since its start.
+struct EngineCounts {
+  std::int64_t steps = 0;
+  std::int64_t graph_steps = 0;  ///< of them, those replayed from a graph
+  std::int64_t kernels_compiled = 0;
+};
+
 /// Runs the model over many sequences at once. Everything above it — scheduler, sampler, chat,
 /// batch generation — knows only this interface. One thread calls an engine at a time.
 ///
@@ -63,6 +71,9 @@ class Engine {
   /// At most max_rollback() tokens can be dropped. Throws EngineError(invalid_argument) beyond.
   virtual void rollback(SequenceId sequence, std::int64_t length) = 0;
   virtual std::int64_t max_rollback() const = 0;
+
+  /// nullopt for an engine that has no kernels.
+  virtual std::optional<EngineCounts> counts() const { return std::nullopt; }
 
   /// A sequence as bytes for a file: restore() of an engine of the same kind over the same weights
   /// makes an equal sequence of them (what ties them to these weights is the caller's affair).

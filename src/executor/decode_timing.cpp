@@ -1,9 +1,8 @@
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <set>
 
-#include "kernel_templates/moe_weight_tiles.hpp"
-#include "kernel_templates/rope_kv_append.args.h"
 #include "runtime/cuda/stream.hpp"
 #include "src/executor/device_engine_impl.hpp"
 #include "src/executor/step_trace.hpp"
@@ -11,36 +10,21 @@
 namespace ingot {
 namespace {
 
-std::uint64_t product(std::int64_t a, std::int64_t b) {
-  return static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b);
-}
-std::uint64_t bytes_of(const executor::Fp8Matrix& m) {
-  return product(m.rows, m.cols);
-}
-std::uint64_t bytes_of(const executor::Bf16Matrix& m) {
-  return 2 * product(m.rows, m.cols);
-}
+using Clock = std::chrono::steady_clock;
 
-/// What every step reads of a layer, but for the routed experts.
-std::uint64_t layer_bytes(const ModelConfig& config, const executor::Layer& layer) {
-  std::uint64_t bytes = 2 * product(24 * 4, 4 * config.hidden_size);  // both mixes, fp32
-  for (const auto* m :
-       {&layer.wq_a, &layer.wkv, &layer.wq_b, &layer.wo_a, &layer.wo_b, &layer.indexer.wq_b,
-        &layer.experts.shared_gate, &layer.experts.shared_up, &layer.experts.shared_down})
-    bytes += bytes_of(*m);
-  for (const auto* m :
-       {&layer.compressor.wkv, &layer.compressor.wgate, &layer.indexer.weights_proj,
-        &layer.indexer.compressor.wkv, &layer.indexer.compressor.wgate, &layer.experts.gate})
-    bytes += bytes_of(*m);
-  return bytes;
-}
+constexpr int kWarmUp = 3;  // as it is, recorded, and replayed once
 
 /// Times summed by name.
 class Parts {
  public:
-  void add(std::string_view name, double us) {
-    auto& part = parts_[std::string(name)];
-    part.name = name;
+  void add(const executor::StepLaunch& launch, double us) {
+    auto& part = parts_[std::string(launch.name)];
+    part.name = launch.name;
+    part.kernel = launch.kernel == nullptr ? "NCCL" : launch.kernel->variant;
+    if (launch.kernel != nullptr) {
+      part.choice = source_name(launch.kernel->source);
+      if (launch.kernel->forced) part.choice += ", forced";
+    }
     part.us += us;
     ++part.launches;
   }
@@ -83,8 +67,8 @@ std::vector<DecodeTiming::Part> time_alone(executor::EngineRanks& ranks, executo
     end.record(rank.stream);
     rank.finish();
     const double us = static_cast<double>(end.us_since(begin)) / kRounds;
-    for (std::size_t i = 0; i < launches.size(); ++i)
-      parts.add(name, us / static_cast<double>(launches.size()));
+    for (const executor::StepLaunch* launch : launches)
+      parts.add(*launch, us / static_cast<double>(launches.size()));
   }
   return parts.sorted();
 }
@@ -124,14 +108,13 @@ DecodeTiming DeviceEngine::time_decode(std::span<const SequenceId> sequences, in
     longest = std::max(longest, records.back()->length);
   }
   const int rows = static_cast<int>(records.size());
-  constexpr int kWarmUp = 3;
-  const int all_steps = 2 * steps + kWarmUp + 1;
+  const int all_steps = timed_decode_tokens(steps);
   const StepBucket size = bucket_of({.rows = rows,
                                      .sequences = rows,
                                      .sequence_rows = 1,
                                      .logit_rows = rows,
                                      .context = longest + all_steps},
-                                    e.max_context);
+                                    e.model_config.max_position_embeddings);
   for (auto* record : records)
     e.grow(*record, record->length + all_steps);
   e.apply_changes();
@@ -175,11 +158,13 @@ DecodeTiming DeviceEngine::time_decode(std::span<const SequenceId> sequences, in
     const auto& launches = bucket.program.launches();
     auto begin = cu::Event::create(rank.context, cu::Event::Timing::on);
     auto end = cu::Event::create(rank.context, cu::Event::Timing::on);
+    const auto queued_from = Clock::now();
     begin.record(rank.stream);
     int n = done;
     for (const int last = n + steps; n < last; ++n)
       run(rank, n);
     end.record(rank.stream);
+    const std::chrono::duration<double, std::micro> queueing = Clock::now() - queued_from;
     rank.finish();
     const double step_us = static_cast<double>(end.us_since(begin)) / steps;
     std::vector<DecodeTiming::Part> path;
@@ -192,7 +177,7 @@ DecodeTiming DeviceEngine::time_decode(std::span<const SequenceId> sequences, in
       const std::vector<double> us = trace.read(launches.size());
       Parts parts;
       for (std::size_t i = 0; i < us.size(); ++i)
-        parts.add(launches[i].name, us[i]);
+        parts.add(launches[i], us[i]);
       path = parts.sorted();
     }
     auto parts = time_alone(e.ranks, rank, bucket.program);
@@ -210,6 +195,7 @@ DecodeTiming DeviceEngine::time_decode(std::span<const SequenceId> sequences, in
     rank.finish();
     if (rank.tp_rank != 0) return;
     timing.step_us = step_us;
+    timing.queue_us = queueing.count() / steps;
     timing.launches = static_cast<int>(launches.size());
     timing.from_graph = bucket.graph.has_value();
     timing.path = std::move(path);
@@ -218,30 +204,6 @@ DecodeTiming DeviceEngine::time_decode(std::span<const SequenceId> sequences, in
   for (auto* record : records)
     record->length += all_steps;
   timing.experts_read = layers > 0 ? experts / layers : 0;
-
-  const ModelConfig& config = e.model_config;
-  const int inter =
-      kernels::moe_width(config.moe_intermediate_size / static_cast<int>(e.ranks.size()));
-  const std::uint64_t expert_bytes = kernels::moe_tile_bytes(2 * inter, config.hidden_size) +
-                                     kernels::moe_tile_bytes(config.hidden_size, inter);
-  const executor::DeviceWeights& weights = e.ranks[0].weights;
-  timing.weight_bytes = bytes_of(weights.head()) +
-                        static_cast<std::uint64_t>(experts * static_cast<double>(expert_bytes));
-  for (std::size_t i = 0; i < weights.layers().size(); ++i) {
-    timing.weight_bytes += layer_bytes(config, weights.layers()[i]);
-    const LayerKind kind = config.layer_kind(static_cast<int>(i));
-    for (const auto* record : records) {
-      std::int64_t entries = std::min<std::int64_t>(record->length, config.sliding_window);
-      if (kind == LayerKind::hca) entries += record->length / 128;
-      if (kind == LayerKind::csa) {
-        const std::int64_t visible = record->length / 4;
-        entries += std::min<std::int64_t>(visible, config.index_topk);
-        if (visible > config.index_topk)
-          timing.context_bytes += product(visible, kIndexPageBytes / kernels::KV_PAGE_ENTRIES);
-      }
-      timing.context_bytes += product(entries, kernels::KV_DATA_BYTES + kernels::KV_SCALE_BYTES);
-    }
-  }
   return timing;
 }
 

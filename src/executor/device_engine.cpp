@@ -7,6 +7,7 @@
 
 #include "src/engine/check_step.hpp"
 #include "src/executor/device_engine_impl.hpp"
+#include "src/executor/memory_costs.hpp"
 #include "src/plan/kernel_requests.hpp"
 
 namespace ingot {
@@ -34,50 +35,20 @@ std::int64_t checked_context(const ModelConfig& config, const DeviceOptions& opt
   return options.max_context > 0 ? options.max_context : config.max_position_embeddings;
 }
 
-/// Device memory that is left to the driver, to graphs and to scratch that grows.
-constexpr std::uint64_t kReserveBytes = 1ULL << 30;
-
-/// Room for the state: as many slots as asked for, and pages for what memory leaves.
+/// Room for the state in what weights and buffers have left.
 executor::StateSizes state_sizes(const ModelConfig& config, const DeviceOptions& options,
                                  std::int64_t max_context, std::uint64_t free_bytes) {
-  if (options.max_sequences < 1) {
-    refuse(ErrorCode::invalid_argument,
-           fmt::format("starting the device engine: room for {} sequences asked for, not 1 or "
-                       "more",
-                       options.max_sequences));
-  }
-  const executor::StateCosts costs = executor::state_costs(config, max_context);
-  executor::StateSizes sizes{.slots = options.max_sequences, .max_context = max_context};
-  const std::uint64_t slots = costs.slot * static_cast<std::uint64_t>(sizes.slots);
-  // An HCA page for every 32 CSA pages, and one more that each sequence may have begun.
-  const std::uint64_t begun = costs.hca_page * static_cast<std::uint64_t>(sizes.slots) +
-                              costs.csa_page * static_cast<std::uint64_t>(sizes.slots);
-  const std::uint64_t fixed = slots + begun + kReserveBytes;
-  const std::uint64_t unit = 32 * costs.csa_page + costs.hca_page;  // 8,192 tokens
-  const auto units_of = [](std::int64_t tokens) {
-    return (tokens + executor::kHcaPageTokens - 1) / executor::kHcaPageTokens;
-  };
-  const std::int64_t most = units_of(max_context) * sizes.slots;
-  const std::int64_t least = units_of(max_context);
-  const std::int64_t wanted =
-      options.context_tokens > 0 ? std::min(units_of(options.context_tokens), most) : most;
-  const std::int64_t fits = free_bytes <= fixed ? 0
-                            : unit == 0         ? wanted
-                                        : static_cast<std::int64_t>((free_bytes - fixed) / unit);
-  if (fits < (options.context_tokens > 0 ? wanted : least)) {
-    const std::uint64_t need =
-        fixed + unit * static_cast<std::uint64_t>(options.context_tokens > 0 ? wanted : least);
-    refuse(ErrorCode::cuda,
-           fmt::format("starting the device engine: {} sequences with a context of {} tokens need "
-                       "{:.1f} GB beside the weights, {:.1f} GB are free; {} tokens would fit: "
-                       "lower --context or --max-batch",
-                       sizes.slots, max_context, static_cast<double>(need) / 1e9,
-                       static_cast<double>(free_bytes) / 1e9, fits * executor::kHcaPageTokens));
-  }
-  const std::int64_t units = std::min(fits, wanted);
-  if (costs.csa_page > 0) sizes.csa_pages = static_cast<int>(units * 32 + sizes.slots);
-  if (costs.hca_page > 0) sizes.hca_pages = static_cast<int>(units + sizes.slots);
-  return sizes;
+  const MemoryPlan plan =
+      value_or_throw(plan_memory("starting the device engine beside the weights",
+                                 executor::state_memory_costs(config, max_context),
+                                 {.sequences = options.max_sequences,
+                                  .max_context = max_context,
+                                  .context_tokens = options.context_tokens},
+                                 free_bytes));
+  return {.slots = plan.wish.sequences,
+          .csa_pages = plan.csa_pages,
+          .hca_pages = plan.hca_pages,
+          .max_context = max_context};
 }
 
 /// All ranks run the same variants of kernels.
@@ -195,8 +166,8 @@ DeviceEngine::Impl::Impl(std::vector<DeviceRank> parts, ModelConfig model, Kerne
   const executor::StateSizes& sizes = ranks[0].state->sizes();
   counted.weight_bytes = ranks[0].weights.bytes();
   counted.state_bytes = executor::state_costs(model_config, max_context).bytes(sizes);
-  counted.context_tokens = sizes.csa_pages > 0 ? sizes.csa_pages * executor::kCsaPageTokens
-                                               : sizes.hca_pages * executor::kHcaPageTokens;
+  counted.context_tokens =
+      sizes.csa_pages > 0 ? sizes.csa_pages * kCsaPageTokens : sizes.hca_pages * kHcaPageTokens;
 }
 
 SequenceRecord& DeviceEngine::Impl::record(SequenceId sequence, const char* attempt) {
@@ -222,7 +193,7 @@ void DeviceEngine::Impl::check(std::span<const SequenceStep> batch) {
     refuse(ErrorCode::exhausted,
            fmt::format("running a step of {} sequences: {} pages of context are needed, {} of {} "
                        "tokens are free; end sequences, or start with fewer or shorter ones",
-                       batch.size(), csa + hca, table.free_csa_pages() * executor::kCsaPageTokens,
+                       batch.size(), csa + hca, table.free_csa_pages() * kCsaPageTokens,
                        counted.context_tokens));
   }
 }
@@ -329,7 +300,7 @@ void DeviceEngine::Impl::run_pass(std::span<Part> parts) {
     step.sequence_rows = std::max(step.sequence_rows, static_cast<int>(count));
     step.context = std::max(step.context, r.length + count);
   }
-  const StepBucket size = bucket_of(step, max_context);
+  const StepBucket size = bucket_of(step, model_config.max_position_embeddings);
   for (int row = step.rows; row < size.rows; ++row) {
     in.ids[row] = 0;
     in.positions[row] = 0;
@@ -442,6 +413,12 @@ std::int64_t DeviceEngine::max_rollback() const {
   return kMostRollback;
 }
 
+std::optional<EngineCounts> DeviceEngine::counts() const {
+  return EngineCounts{.steps = impl_->ranks[0].steps,
+                      .graph_steps = impl_->ranks[0].graph_steps,
+                      .kernels_compiled = impl_->source.kernels->stats().compiled};
+}
+
 std::vector<StepLogits> DeviceEngine::step(std::span<const SequenceStep> batch) {
   impl_->check(batch);
   std::vector<StepLogits> results(batch.size());
@@ -460,6 +437,11 @@ DeviceStats DeviceEngine::stats() const {
   stats.steps = rank.steps;
   stats.graph_steps = rank.graph_steps;
   stats.buckets = static_cast<int>(rank.buckets.size());
+  stats.graphs = rank.graphs;
+  stats.graph_bytes = rank.graph_bytes;
+  const executor::StateSizes& pages = rank.state->sizes();
+  stats.pages_in_use = pages.csa_pages - impl_->table.free_csa_pages() + pages.hca_pages -
+                       impl_->table.free_hca_pages();
   stats.kernels_compiled = impl_->source.kernels->stats().compiled;
   stats.buffer_bytes =
       executor::StepMemory::bytes(impl_->model_config, rank.tp_size, impl_->max_context) +

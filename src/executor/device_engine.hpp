@@ -46,9 +46,12 @@ struct DeviceStats {
   std::int64_t steps = 0;
   std::int64_t graph_steps = 0;  ///< of them, those replayed from a graph
   int buckets = 0;               ///< for which kernels are ready
+  int graphs = 0;                ///< of them, those that have one
   int kernels_compiled = 0;
   std::uint64_t weight_bytes = 0, state_bytes = 0, buffer_bytes = 0;
+  std::uint64_t graph_bytes = 0;    ///< that all graphs took of the card's memory
   std::int64_t context_tokens = 0;  ///< that fit into the pools
+  int pages_in_use = 0;             ///< of both kinds
   std::int64_t nan_scores = 0;      ///< of the indexer; they count as minus infinity
 };
 
@@ -58,26 +61,34 @@ struct DeviceRank {
   executor::DeviceWeights weights;
 };
 
-/// Where the time of a decode step goes, and what it has to read.
+/// Where the time of a decode step goes.
 struct DecodeTiming {
-  double step_us = 0;  ///< mean of a step, launches and dependencies included
-  int launches = 0;    ///< of a step
+  double step_us = 0;   ///< mean of a step on the device, launches and dependencies included
+  double queue_us = 0;  ///< mean time that the host takes to queue one
+  int launches = 0;     ///< of a step
   bool from_graph = false;
   /// Launches by what they do; `us` is of all of them together.
   struct Part {
-    std::string name;
+    std::string name;    ///< "wq_a, wkv"
+    std::string kernel;  ///< the variant that runs: "fp8_linear_sm90 TOKENS=8 …"
+    std::string choice;  ///< "tuned", "default" …
     double us = 0;
     int launches = 0;
   };
-  /// Each kind of launch in a graph of its own: without the others' traffic and edges.
+  /// Each kind of launch in a graph of its own: without the others' traffic and edges. By falling
+  /// time.
   std::vector<Part> parts;
   /// What each kind of launch adds to the step from the graph, by the card's clock: the critical
   /// path. Only where the kernels were made of executor::traced_templates().
   std::vector<Part> path;
-  double experts_read = 0;          ///< distinct experts of a layer, mean
-  std::uint64_t weight_bytes = 0;   ///< that a step reads, the chosen experts among them
-  std::uint64_t context_bytes = 0;  ///< KV entries and index keys that a step reads
+  double experts_read = 0;  ///< distinct experts of a layer, mean
 };
+
+/// Tokens by which time_decode() lengthens its sequences: warm-up, those that are timed, traced,
+/// and one launch by launch.
+constexpr int timed_decode_tokens(int steps) {
+  return 3 + 2 * steps + 1;
+}
 
 /// The model on one GPU, or on one per tensor parallel rank: kernels of the bucket that a step
 /// falls into, made for this card, launched in order on one stream, from a CUDA graph once the
@@ -111,13 +122,15 @@ class DeviceEngine final : public Engine {
   std::int64_t length(SequenceId sequence) const override;
   void rollback(SequenceId sequence, std::int64_t length) override;
   std::int64_t max_rollback() const override;
+  std::optional<EngineCounts> counts() const override;
   std::vector<StepLogits> step(std::span<const SequenceStep> batch) override;
 
   /// For measuring: fills all pools with entries of no meaning, but valid ones.
   void fill_context();
   /// For measuring: a sequence that holds `length` tokens that nobody gave it.
   SequenceId create_filled(std::int64_t length);
-  /// For measuring: decode steps of these sequences, which grow by it; tokens are made up.
+  /// For measuring: decode steps of these sequences, which grow by timed_decode_tokens(steps);
+  /// tokens are made up.
   DecodeTiming time_decode(std::span<const SequenceId> sequences, int steps);
   DeviceStats stats() const;
 

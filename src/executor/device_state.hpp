@@ -8,12 +8,9 @@
 #include "runtime/cuda/context.hpp"
 #include "runtime/cuda/device_buffer.hpp"
 #include "src/checkpoint/model_config.hpp"
+#include "src/plan/memory_plan.hpp"
 
 namespace ingot::executor {
-
-/// Tokens behind a page of compressed entries: pages hold 64.
-constexpr std::int64_t kCsaPageTokens = 64 * 4;
-constexpr std::int64_t kHcaPageTokens = 64 * 128;
 
 /// How much state there is room for.
 struct StateSizes {

@@ -67,9 +67,14 @@ void EngineRank::make_ready(const StepBucket& size) {
   }
   Bucket& bucket = known->second;
   if (!options.graphs || !bucket.ran || bucket.graph) return;
+  const std::uint64_t free_before = context.free_bytes();
   cu::Capture capture(stream);
   bucket.program.launch(stream);
   bucket.graph = cu::GraphExec::instantiate(capture.finish());
+  bucket.graph->upload(stream);
+  const std::uint64_t free_after = context.free_bytes();
+  graph_bytes += free_before > free_after ? free_before - free_after : 0;
+  ++graphs;
 }
 
 void EngineRank::launch(const StepBucket& size) {

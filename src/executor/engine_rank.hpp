@@ -75,6 +75,8 @@ class EngineRank {
   KernelLibrary library;
   std::map<StepBucket, Bucket> buckets;
   std::int64_t steps = 0, graph_steps = 0;
+  int graphs = 0;
+  std::uint64_t graph_bytes = 0;  // of the card's memory, that they took
 };
 
 }  // namespace ingot::executor

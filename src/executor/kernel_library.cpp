@@ -98,8 +98,15 @@ void KernelLibrary::prepare(int jobs) {
     const jit::Variant& variant = requests[i].candidates[selections[i].candidate];
     const jit::Kernel& kernel = loaded_.at(jit::describe(variant));
     const Launch launch = uses_[open[i]].launch(variant);
-    if (launch.waits) kernel.prefer_shared_memory(context_);
-    uses_[open[i]].ready = ReadyKernel{kernel, launch.shape, launch.scratch};
+    // One split of the multiprocessors' memory for all: a block starts beside those of the launch
+    // before only where both want the same, and then has its weights on their way before its turn.
+    kernel.prefer_shared_memory(context_);
+    uses_[open[i]].ready = ReadyKernel{.kernel = kernel,
+                                       .shape = launch.shape,
+                                       .scratch = launch.scratch,
+                                       .variant = jit::describe(variant),
+                                       .source = selections[i].source,
+                                       .forced = selections[i].forced};
   }
 }
 

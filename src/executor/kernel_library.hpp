@@ -31,6 +31,9 @@ struct ReadyKernel {
   jit::Kernel kernel;
   cu::LaunchShape shape;
   KernelScratch scratch;
+  std::string variant;  ///< jit::describe
+  Selection::Source source = Selection::Source::fallback;
+  bool forced = false;  ///< by the user's pins or disabled families
 };
 
 /// The kernels of one card: a problem in, a loaded kernel out. First everything that will be needed

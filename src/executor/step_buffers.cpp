@@ -35,6 +35,7 @@ std::uint64_t place_all(StepBuffers& b, cu::CUdeviceptr base, const ModelConfig&
   const std::int64_t index_heads = config.index_heads;
   const std::int64_t o_dims = std::int64_t{config.o_groups} * config.o_lora_rank / tp;
   const std::int64_t inter = config.moe_intermediate_size / tp;
+  const std::int64_t longest = context_bucket(max_context, config.max_position_embeddings);
   Arena a(base);
   const auto quantized = [&](kernels::fp8_e4m3*& codes, float*& scale, std::int64_t cols) {
     a.place(codes, rows * cols);
@@ -44,7 +45,7 @@ std::uint64_t place_all(StepBuffers& b, cu::CUdeviceptr base, const ModelConfig&
   a.place(b.window_indices, rows * config.sliding_window);
   a.place(b.window_counts, rows);
   a.place(b.append_slots, rows);
-  a.place(b.hca_indices, rows * std::max<std::int64_t>(max_context / 128, 1));
+  a.place(b.hca_indices, rows * std::max<std::int64_t>(longest / 128, 1));
   a.place(b.hca_counts, rows);
   a.place(b.csa_counts, rows);
   for (auto& streams : b.streams)
@@ -67,7 +68,7 @@ std::uint64_t place_all(StepBuffers& b, cu::CUdeviceptr base, const ModelConfig&
   a.place(b.index_codes, rows * index_heads * kernels::INDEX_CODE_BYTES);
   a.place(b.index_scales, rows * index_heads * kernels::INDEX_SCALE_BYTES);
   a.place(b.index_weights, rows * index_heads);
-  a.place(b.index_scores, rows * std::max<std::int64_t>((max_context / 4 + 3) / 4 * 4, 4));
+  a.place(b.index_scores, rows * std::max<std::int64_t>((longest / 4 + 3) / 4 * 4, 4));
   a.place(b.selected, rows * std::max(config.index_topk, 1));
   a.place(b.selected_counts, rows);
   a.place(b.nan_counts, rows);

@@ -132,16 +132,20 @@ StepProblems step_problems(const ModelConfig& config, int tp, const StepBucket& 
   return p;
 }
 
-StepBucket bucket_of(const StepBucket& step, std::int64_t max_context) {
+std::int64_t context_bucket(std::int64_t tokens, std::int64_t model_context) {
+  std::int64_t context = 4096;
+  while (context < tokens)
+    context *= context == 4096 ? 8 : 4;
+  return std::min(context, std::max<std::int64_t>(model_context, 128));
+}
+
+StepBucket bucket_of(const StepBucket& step, std::int64_t model_context) {
   StepBucket bucket;
   bucket.rows = next_power(step.rows);
   bucket.sequences = next_power(step.sequences);
   bucket.sequence_rows = step.sequence_rows > 1 ? bucket.rows : 1;
   bucket.logit_rows = step.logit_rows == 0 ? 0 : std::min(next_power(step.logit_rows), bucket.rows);
-  bucket.context = 4096;
-  while (bucket.context < step.context)
-    bucket.context *= bucket.context == 4096 ? 8 : 4;
-  bucket.context = std::min(bucket.context, std::max<std::int64_t>(max_context, 128));
+  bucket.context = context_bucket(step.context, model_context);
   return bucket;
 }
 

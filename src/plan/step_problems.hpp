@@ -103,8 +103,14 @@ StepProblems step_problems(const ModelConfig& config, int tp_size, const StepBuc
 /// Entries of a row's list of compressed keys in HCA layers; 0 for a model without such layers.
 int hca_list_slots(const ModelConfig& config, const StepBucket& bucket);
 
-/// The smallest bucket that holds a step: powers of two of rows and sequences, contexts of 4K,
-/// 32K, 128K and so on by four up to `max_context`.
-StepBucket bucket_of(const StepBucket& step, std::int64_t max_context);
+/// The smallest context bucket of so many tokens: 4K, 32K, 128K and so on by four, up to the
+/// longest context of the model. What an engine allows does not enter: its kernels are those that
+/// prewarm made.
+std::int64_t context_bucket(std::int64_t tokens, std::int64_t model_context);
+
+/// The smallest bucket that holds a step: powers of two of rows and sequences, and a context
+/// bucket.
+/// @param model_context  max_position_embeddings
+StepBucket bucket_of(const StepBucket& step, std::int64_t model_context);
 
 }  // namespace ingot

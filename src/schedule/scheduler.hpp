@@ -86,6 +86,8 @@ class Scheduler {
     std::int64_t repeated_tokens = 0;   ///< that were fed again because of that
   };
   const Totals& totals() const { return totals_; }
+  /// What the engine did, where it has kernels.
+  std::optional<EngineCounts> engine_counts() const { return engine_.counts(); }
 
  private:
   struct Running;

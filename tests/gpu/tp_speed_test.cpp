@@ -6,6 +6,7 @@
 
 #include "runtime/comm/comm.hpp"
 #include "runtime/cuda/graph.hpp"
+#include "src/plan/step_cost.hpp"
 #include "tests/gpu/device_model.hpp"
 #include "tests/gpu/tp_ranks.hpp"
 
@@ -136,7 +137,8 @@ TEST_CASE("a decode step of V4-Flash on two GPUs", "[gpu][multi-gpu][.speed]") {
     while (static_cast<int>(sequences.size()) < batch)
       sequences.push_back(engine->create_filled(4000));
     const DecodeTiming timing = engine->time_decode(sequences, 20);
-    const double bytes = static_cast<double>(timing.weight_bytes + timing.context_bytes);
+    const double bytes = weight_reads(config, kTp).bytes(timing.experts_read) +
+                         batch * static_cast<double>(context_reads(config, 4000));
     const double floor_us = bytes / 4.45e6;  // the cold-read rate of large reads on an H200
     fmt::print(
         "batch {}, context 4000, {} layers, tp {}: {:.0f} us a step{}, {} launches, {:.1f} "

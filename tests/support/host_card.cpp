@@ -5,25 +5,44 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace ingot::test {
 namespace {
 
 using namespace cu;
 
+using Clock = std::chrono::steady_clock;
+
+/// What stands behind a CUgraph and a CUgraphExec.
+struct HostGraph {
+  std::vector<std::function<void()>> nodes;
+};
+
 /// What stands behind a CUstream.
 struct HostStream {
   std::deque<std::function<void()>> work;  // copies and fills
   std::size_t done = 0;                    // that were carried out and left the queue
+  std::unique_ptr<HostGraph> recording;    // instead
+
+  void add(std::function<void()> one) {
+    if (recording) {
+      recording->nodes.push_back(std::move(one));
+    } else {
+      work.push_back(std::move(one));
+    }
+  }
 
   void run_until(std::size_t position) {
     for (; done < position; ++done) {
@@ -38,6 +57,7 @@ struct HostStream {
 struct HostEvent {
   HostStream* stream = nullptr;
   std::size_t position = 0;
+  std::shared_ptr<Clock::time_point> passed;
 };
 
 struct Card {
@@ -48,6 +68,7 @@ struct Card {
   std::atomic<int> live = 0;
   std::map<CUdevice_attribute, int> attributes;
   HostCard::Run run = nullptr;
+  std::map<CUfunction, std::size_t> argument_bytes;
 };
 Card* g_card = nullptr;  // driver functions have no other way to it
 
@@ -88,7 +109,7 @@ void check_block(CUdeviceptr address, std::size_t bytes) {
 
 CUresult enqueue(CUstream stream, void* to, const void* from, std::size_t bytes) {
   if (!t_current) throw std::logic_error("no context is current");
-  reinterpret_cast<HostStream*>(stream)->work.push_back([=] { std::memcpy(to, from, bytes); });
+  reinterpret_cast<HostStream*>(stream)->add([=] { std::memcpy(to, from, bytes); });
   return CUDA_SUCCESS;
 }
 
@@ -205,12 +226,59 @@ void fill_stream_functions(DriverApi& api) {
   };
   api.cuEventRecord = [](CUevent event, CUstream stream) {
     auto* behind = reinterpret_cast<HostStream*>(stream);
-    *reinterpret_cast<HostEvent*>(event) = {behind, behind->done + behind->work.size()};
+    auto passed = std::make_shared<Clock::time_point>();
+    behind->work.push_back([passed] { *passed = Clock::now(); });
+    *reinterpret_cast<HostEvent*>(event) = {behind, behind->done + behind->work.size(), passed};
+    return CUDA_SUCCESS;
+  };
+  api.cuEventElapsedTime = [](float* milliseconds, CUevent start, CUevent end) {
+    const auto& a = *reinterpret_cast<HostEvent*>(start);
+    const auto& b = *reinterpret_cast<HostEvent*>(end);
+    *milliseconds = std::chrono::duration<float, std::milli>(*b.passed - *a.passed).count();
     return CUDA_SUCCESS;
   };
   api.cuEventSynchronize = [](CUevent event) {
     const auto* recorded = reinterpret_cast<HostEvent*>(event);
     if (recorded->stream != nullptr) recorded->stream->run_until(recorded->position);
+    return CUDA_SUCCESS;
+  };
+}
+
+void fill_graph_functions(DriverApi& api) {
+  api.cuStreamBeginCapture_v2 = [](CUstream stream, CUstreamCaptureMode) {
+    reinterpret_cast<HostStream*>(stream)->recording = std::make_unique<HostGraph>();
+    return CUDA_SUCCESS;
+  };
+  api.cuStreamEndCapture = [](CUstream stream, CUgraph* graph) {
+    *graph = reinterpret_cast<CUgraph>(reinterpret_cast<HostStream*>(stream)->recording.release());
+    ++g_card->live;
+    return CUDA_SUCCESS;
+  };
+  api.cuGraphGetNodes = [](CUgraph graph, CUgraphNode*, std::size_t* count) {
+    *count = reinterpret_cast<HostGraph*>(graph)->nodes.size();
+    return CUDA_SUCCESS;
+  };
+  api.cuGraphDestroy = [](CUgraph graph) {
+    delete reinterpret_cast<HostGraph*>(graph);
+    --g_card->live;
+    return CUDA_SUCCESS;
+  };
+  api.cuGraphInstantiateWithFlags = [](CUgraphExec* exec, CUgraph graph, unsigned long long) {
+    *exec = reinterpret_cast<CUgraphExec>(new HostGraph(*reinterpret_cast<HostGraph*>(graph)));
+    ++g_card->live;
+    return CUDA_SUCCESS;
+  };
+  api.cuGraphExecDestroy = [](CUgraphExec exec) {
+    delete reinterpret_cast<HostGraph*>(exec);
+    --g_card->live;
+    return CUDA_SUCCESS;
+  };
+  api.cuGraphUpload = [](CUgraphExec, CUstream) { return CUDA_SUCCESS; };
+  api.cuGraphLaunch = [](CUgraphExec exec, CUstream stream) {
+    auto* behind = reinterpret_cast<HostStream*>(stream);
+    behind->run();
+    for (const auto& node : reinterpret_cast<HostGraph*>(exec)->nodes)
+      node();
     return CUDA_SUCCESS;
   };
 }
@@ -250,6 +318,9 @@ void fill_kernel_functions(DriverApi& api) {
     *function =
         reinterpret_cast<CUfunction>(dlsym(reinterpret_cast<void*>(module), "run_on_emulator"));
     if (*function == nullptr) throw std::runtime_error(dlerror());
+    const auto* bytes = static_cast<const unsigned long*>(
+        dlsym(reinterpret_cast<void*>(module), "arguments_bytes"));
+    g_card->argument_bytes[*function] = bytes == nullptr ? 0 : *bytes;
     return CUDA_SUCCESS;
   };
   api.cuModuleGetGlobal_v2 = [](CUdeviceptr*, std::size_t*, CUmodule, const char*) {
@@ -262,14 +333,27 @@ void fill_kernel_functions(DriverApi& api) {
   };
   api.cuLaunchKernelEx = [](const CUlaunchConfig* config, CUfunction function, void** arguments,
                             void**) {
-    reinterpret_cast<HostStream*>(config->hStream)->run();
-    g_card->run(*config, reinterpret_cast<void*>(function), arguments[0]);
+    auto* stream = reinterpret_cast<HostStream*>(config->hStream);
+    if (!stream->recording) {
+      stream->run();
+      g_card->run(*config, reinterpret_cast<void*>(function), arguments[0]);
+      return CUDA_SUCCESS;
+    }
+    const std::size_t bytes = g_card->argument_bytes.at(function);
+    if (bytes == 0) throw std::logic_error("recording a kernel of unknown arguments");
+    const auto* first = static_cast<const std::byte*>(arguments[0]);
+    stream->recording->nodes.push_back(
+        [function, kept = *config, args = std::vector<std::byte>(first, first + bytes),
+         attributes = std::vector(config->attrs, config->attrs + config->numAttrs)]() mutable {
+          kept.attrs = attributes.data();
+          g_card->run(kept, reinterpret_cast<void*>(function), args.data());
+        });
     return CUDA_SUCCESS;
   };
   api.cuMemsetD8Async = [](CUdeviceptr to, unsigned char value, std::size_t count,
                            CUstream stream) {
     check_block(to, count);
-    reinterpret_cast<HostStream*>(stream)->work.push_back(
+    reinterpret_cast<HostStream*>(stream)->add(
         [=] { std::memset(reinterpret_cast<void*>(to), value, count); });
     return CUDA_SUCCESS;
   };
@@ -298,6 +382,7 @@ HostCard::HostCard(std::uint64_t memory_bytes, int multiprocessors, Run run) {
   fill_device_functions(*api);
   fill_memory_functions(*api);
   fill_stream_functions(*api);
+  fill_graph_functions(*api);
   fill_kernel_functions(*api);
   driver_ = std::move(api);
 }

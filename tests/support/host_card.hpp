@@ -7,13 +7,13 @@
 
 namespace ingot::test {
 
-/// A driver with one card whose memory is the host's: enough of one to allocate, copy and wait.
-/// Copies happen when something waits for them, as late as a card may do them. One at a time in a
-/// program.
+/// A driver with one card whose memory is the host's: enough of one to allocate, copy, launch,
+/// record graphs and wait. Copies happen when something waits for them, as late as a card may do
+/// them. One at a time in a program.
 class HostCard {
  public:
   /// Runs a kernel: what the shared object of its module calls "run_on_emulator", with its
-  /// arguments.
+  /// arguments. Kernels that are recorded need "arguments_bytes" there too.
   using Run = void (*)(const cu::CUlaunchConfig& config, void* kernel, const void* arguments);
 
   /// @param run  null: the card launches nothing

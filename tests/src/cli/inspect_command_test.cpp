@@ -89,6 +89,36 @@ TEST_CASE("a sparse V4-Flash checkpoint is inspected in under 2 s, to the byte",
   CHECK(contains(text, "of weights in each rank's memory"));
 }
 
+TEST_CASE("a memory plan is printed before anything is loaded, or why there is none",
+          "[cpu][inspect]") {
+  const test::TempDir dir;
+  test::write_sparse_checkpoint(dir.path(), golden("deepseek-v4-flash.json"), 46, true);
+  const GpuWish wish{.memory_bytes = 96'000'000'000, .max_batch = 8, .context = 131072};
+  InspectOptions options{.model = dir.path(), .tp = 2, .gpu = wish, .json = true};
+  const Inspected fits = inspect(options);
+  CHECK(fits.status == 0);
+  const json memory = fits.parsed()["memory"];
+  CHECK(memory["weights"] == fits.parsed()["tp"]["device_bytes_per_rank"]);
+  CHECK(memory["sequences"] == 24);
+  CHECK(memory["context_tokens"] >= 131072);
+  std::uint64_t sum = 0;
+  for (const char* part :
+       {"weights", "buffers", "sequence_bytes", "context_bytes", "reserve", "free"})
+    sum += memory[part].get<std::uint64_t>();
+  CHECK(sum == 96'000'000'000U);
+  options.json = false;
+  CHECK(contains(inspect(options).out, "memory of each GPU"));
+
+  // On one such card the weights alone are too much.
+  options.tp = 1;
+  const Inspected refused = inspect(options);
+  CHECK(refused.status == 1);
+  CHECK(contains(refused.out, "96.0 GB are free"));
+  CHECK(contains(refused.err, "nothing would fit: use a GPU with more memory, or more of them"));
+  options.json = true;
+  CHECK(contains(inspect(options).parsed()["memory"]["refusal"].get<std::string>(), "too much"));
+}
+
 TEST_CASE("V4-Pro, 0731 and other sizes are told apart", "[cpu][inspect]") {
   const test::TempDir dir;
   const auto flavour = [&](const std::string& config) {

@@ -6,7 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "src/cli/device.hpp"
 #include "tests/support/run_program.hpp"
+#include "tests/support/skip.hpp"
 #include "tests/support/temp_dir.hpp"
 
 using namespace ingot::test;
@@ -204,4 +206,16 @@ TEST_CASE("the cache is listed, verified, explained, carried and collected", "[c
   const auto cut = run({"cache", "import", bundle}, elsewhere / "other");
   CHECK(cut.status == 2);
   CHECK_THAT(cut.err, Catch::Contains(bundle));
+}
+
+TEST_CASE("bench says on a machine without a GPU that it needs one", "[cpu][cli]") {
+  if (ingot::usable_gpu({0}, {}) && skip("this machine has a GPU")) return;
+  const TempDir home;
+  const auto config = (source_tree() / "configs/deepseek-v4-flash/config.json").string();
+  const auto result = run({"bench", "decode", "--synthetic", "--config", config}, home.path());
+  CHECK(result.status == 2);
+  CHECK(result.out.empty());
+  CHECK_THAT(result.err, Catch::Contains("bench measures on a GPU: ") &&
+                             Catch::Contains("`ingot doctor` shows more"));
+  CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
 }

@@ -61,6 +61,51 @@ TEST_CASE("flags reach the command that they are given to", "[cpu][cli]") {
   CHECK(score.json);
 }
 
+TEST_CASE("bench takes batches, contexts and a model or the shape of one", "[cpu][cli]") {
+  const auto decode =
+      parsed<BenchOptions>({"bench", "decode", "--synthetic", "--config", "c.json", "--layers",
+                            "36", "--batch", "16,1", "--context", "2K,128K", "--steps", "5",
+                            "--pin", "rms_norm.VECTOR=8", "--frozen", "--trace"});
+  CHECK(decode.what == BenchOptions::What::decode);
+  CHECK(decode.checkpoint.empty());
+  CHECK(decode.config_json == "c.json");
+  CHECK(decode.layers == 36);
+  CHECK(decode.batches == std::vector<int>{1, 16});
+  CHECK(decode.contexts == std::vector<std::int64_t>{2048, 131072});
+  CHECK(decode.steps == 5);
+  CHECK(decode.pins == std::vector<std::string>{"rms_norm.VECTOR=8"});
+  CHECK(decode.cache.frozen);
+  CHECK(decode.cache.traced);
+  const auto prefill = parsed<BenchOptions>(
+      {"bench", "prefill", "--model", "m", "--tokens", "8K", "--chunk", "256", "--json", "out"});
+  CHECK(prefill.what == BenchOptions::What::prefill);
+  CHECK(prefill.checkpoint == "m");
+  CHECK(prefill.tokens == 8192);
+  CHECK(prefill.chunk == 256);
+  CHECK(prefill.json == "out");
+  refused({"bench"}, "subcommand");
+  refused({"bench", "decode"}, "--model");
+  refused({"bench", "decode", "--synthetic"}, "--config");
+  refused({"bench", "decode", "--model", "m", "--synthetic", "--config", "c"}, "--model");
+  refused({"bench", "decode", "--model", "m", "--layers", "3"}, "--synthetic");
+  refused({"bench", "decode", "--model", "m", "--batch", "0"}, "--batch");
+  refused({"bench", "decode", "--model", "m", "--context", "32k"}, "--context");
+  refused({"bench", "prefill", "--model", "m", "--batch", "1"}, "--batch");
+}
+
+TEST_CASE("inspect takes a GPU's memory, and what shall run in it", "[cpu][cli]") {
+  const auto inspect = parsed<InspectOptions>(
+      {"inspect", "DIR", "--gpu-memory", "139.8", "--max-batch", "64", "--context", "128K"});
+  REQUIRE(inspect.gpu);
+  CHECK(inspect.gpu->memory_bytes == 139'800'000'000U);
+  CHECK(inspect.gpu->max_batch == 64);
+  CHECK(inspect.gpu->context == 131072);
+  CHECK_FALSE(parsed<InspectOptions>({"inspect", "DIR"}).gpu);
+  refused({"inspect", "DIR", "--gpu-memory", "much"}, "--gpu-memory");
+  refused({"inspect", "DIR", "--gpu-memory", "-1"}, "--gpu-memory");
+  refused({"inspect", "DIR", "--context", "4K"}, "--gpu-memory");
+}
+
 TEST_CASE("an unknown option or command is refused by name", "[cpu][cli]") {
   refused({"chat", "--nonsense"}, "--nonsense");
   refused({"nonsense"}, "nonsense");

@@ -3,50 +3,19 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 
-#include "kernel_templates/family.hpp"
 #include "src/executor/device_engine.hpp"
 #include "src/weights/open_checkpoint.hpp"
 #include "src/weights/synth.hpp"
 #include "tests/src/reference/synthetic_model.hpp"
 #include "tests/support/emulator/emulated_card.hpp"
+#include "tests/support/emulator/emulated_kernels.hpp"
 #include "tests/support/temp_dir.hpp"
 
 using namespace ingot;
 
 namespace {
-
-constexpr int kMultiprocessors = 4;
-
-std::filesystem::path source_root() {
-  const char* root = std::getenv("INGOT_TEST_SOURCE");
-  return root != nullptr ? root : ".";
-}
-
-/// Kernels are compiled once for all test cases.
-std::shared_ptr<jit::KernelStore> kernel_store() {
-  static const test::TempDir folder;
-  static const auto store = std::make_shared<jit::KernelStore>(
-      kernels::embedded_templates(),
-      std::shared_ptr<jit::Compiler>(
-          std::make_shared<test::EmulatorCompiler>(source_root(), folder.path())),
-      jit::KernelStore::Options{.directories = {folder.path()}, .frozen = false});
-  return store;
-}
-
-KernelSource kernel_source() {
-  return {.kernels = kernel_store(),
-          .records = nullptr,
-          .device = {.name = "emulated",
-                     .arch = "sm_90a",
-                     .sm_count = kMultiprocessors,
-                     .driver_branch = "none"},
-          .policy = {},
-          .overrides = {}};
-}
 
 /// @param drivers  of each tensor parallel rank; they share the card
 std::unique_ptr<DeviceEngine> emulated_engine(
@@ -62,7 +31,8 @@ std::unique_ptr<DeviceEngine> emulated_engine(
                                                       .threads = 2}));
     ranks.push_back({std::move(context), std::move(weights)});
   }
-  return std::make_unique<DeviceEngine>(std::move(ranks), checkpoint.config(), kernel_source(),
+  return std::make_unique<DeviceEngine>(std::move(ranks), checkpoint.config(),
+                                        test::emulated_source(),
                                         DeviceOptions{.max_context = 2048,
                                                       .max_sequences = 3,
                                                       .jobs = 2,
@@ -113,7 +83,7 @@ double relative_error(std::span<const float> got, std::span<const float> wanted)
 
 TEST_CASE("the device engine gives the reference's logits, its kernels run thread by thread",
           "[cpu][executor]") {
-  const auto card = test::emulated_card(std::uint64_t{4} << 30, kMultiprocessors);
+  const auto card = test::emulated_card(std::uint64_t{4} << 30, test::kEmulatedMultiprocessors);
   const test::SyntheticModel model("tiny");
   const auto engine = emulated_engine({card->driver()}, model.open());
   auto reference = model.engine({.threads = 2, .max_context = 2048});
@@ -147,7 +117,7 @@ TEST_CASE("the device engine gives the reference's logits, its kernels run threa
 
 TEST_CASE("two tensor parallel ranks that share a card give the reference's logits",
           "[cpu][executor]") {
-  const auto card = test::emulated_card(std::uint64_t{4} << 30, kMultiprocessors);
+  const auto card = test::emulated_card(std::uint64_t{4} << 30, test::kEmulatedMultiprocessors);
   const test::SyntheticModel model("tiny-tp");
   auto engine = emulated_engine({card->driver(), card->driver()}, model.open());
   auto reference = model.engine({.threads = 2, .tp_size = 2, .max_context = 2048});
@@ -178,7 +148,7 @@ TEST_CASE("two tensor parallel ranks that share a card give the reference's logi
 }
 
 TEST_CASE("four tensor parallel ranks give the logits of the reference's four", "[cpu][executor]") {
-  const auto card = test::emulated_card(std::uint64_t{8} << 30, kMultiprocessors);
+  const auto card = test::emulated_card(std::uint64_t{8} << 30, test::kEmulatedMultiprocessors);
   // As many heads as fill a tile on each rank.
   std::string json = test::read_file(test::golden_dir() / "reference/tiny-tp.json");
   const std::string heads = "\"num_attention_heads\": 16";
@@ -211,14 +181,14 @@ TEST_CASE("four tensor parallel ranks give the logits of the reference's four", 
         context, open(), {.tp_rank = rank, .tp_size = 4, .threads = 2}));
     ranks.push_back({std::move(context), std::move(weights)});
   }
-  CHECK_THROWS_WITH(DeviceEngine(std::move(ranks), engine->config(), kernel_source(),
+  CHECK_THROWS_WITH(DeviceEngine(std::move(ranks), engine->config(), test::emulated_source(),
                                  {.max_context = 2048, .max_sequences = 1}),
                     Catch::Contains("a card of its own"));
 }
 
 TEST_CASE("a tensor parallel rank that fails takes the others down with one message",
           "[cpu][executor]") {
-  const auto card = test::emulated_card(std::uint64_t{4} << 30, kMultiprocessors);
+  const auto card = test::emulated_card(std::uint64_t{4} << 30, test::kEmulatedMultiprocessors);
   const test::SyntheticModel model("tiny-tp");
   auto engine = emulated_engine({card->driver(), failing_driver(*card->driver())}, model.open());
   const auto tokens = test::some_tokens(engine->config().vocab_size, 1);
@@ -233,7 +203,7 @@ TEST_CASE("a tensor parallel rank that fails takes the others down with one mess
 }
 
 TEST_CASE("a rank does not wait for ever for one that never comes", "[cpu][executor]") {
-  const auto card = test::emulated_card(std::uint64_t{4} << 30, kMultiprocessors);
+  const auto card = test::emulated_card(std::uint64_t{4} << 30, test::kEmulatedMultiprocessors);
   const test::SyntheticModel model("tiny-tp");
   auto engine =
       emulated_engine({card->driver(), silent_driver(*card->driver())}, model.open(), 300);

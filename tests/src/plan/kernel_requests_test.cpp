@@ -20,6 +20,7 @@
 #include "kernel_templates/sparse_mla_decode.space.hpp"
 #include "kernel_templates/split_kv_combine.space.hpp"
 #include "kernel_templates/swiglu_quant.space.hpp"
+#include "src/plan/step_kernels.hpp"
 #include "tests/support/temp_dir.hpp"
 
 using namespace ingot;
@@ -326,4 +327,55 @@ TEST_CASE("a plan has hyper-connections for every place of the model", "[cpu][pl
   REQUIRE_FALSE(refused);
   CHECK(refused.error().code == ErrorCode::unsupported);
   CHECK_THAT(refused.error().message, Catch::Contains("2 hyper-connection streams"));
+}
+
+namespace {
+
+/// What runs without a tuning record, of everything that a step launches.
+struct UntunedVariants {
+  cu::DeviceLimits device;
+  std::set<std::string> names = {};
+
+  template <class First, class... Others>
+  std::size_t want(const typename First::Problem& problem) {
+    const auto sets = kernels::competing<First, Others...>(problem, device);
+    names.insert(jit::describe(sets.at(0).candidates.at(0)));
+    return names.size();
+  }
+  const cu::DeviceLimits& limits() const { return device; }
+};
+
+}  // namespace
+
+TEST_CASE("whatever step the engine runs, its untuned kernels are in prewarm's default plan",
+          "[cpu][plan]") {
+  const auto limits = value_or_throw(cu::limits_of_arch("sm_90a"));
+  const ModelConfig config = real_config();
+  const PlanScope scope{.batch_buckets = {1, 2, 4, 8, 16, 32, 64, 128, 256},
+                        .context_buckets = {4096, 32768, 131072}};
+  std::set<std::string> planned;
+  for (const auto& set : value_or_throw(kernel_requests(config, scope, limits)))
+    planned.insert(jit::describe(set.candidates.front()));
+  UntunedVariants wanted{.device = limits};
+  const auto add = [&](const StepBucket& step) {
+    const StepBucket bucket = bucket_of(step, config.max_position_embeddings);
+    StepKernels::want(wanted, config, step_problems(config, 1, bucket));
+  };
+  for (const int batch : {1, 3, 5, 7, 33, 48, 200}) {
+    for (const std::int64_t context : {1, 300, 5000, 16384, 100000}) {
+      add({.rows = batch, .sequences = batch, .logit_rows = batch, .context = context});
+      // A chunk beside running answers; one without any; one whose every logit is wanted.
+      add({.rows = batch + 6,
+           .sequences = batch + 1,
+           .sequence_rows = 6,
+           .logit_rows = batch,
+           .context = context});
+      add({.rows = batch + 6, .sequence_rows = batch + 6, .logit_rows = 0, .context = context});
+      add({.rows = batch, .sequence_rows = batch, .logit_rows = batch, .context = context});
+    }
+  }
+  std::vector<std::string> missing;
+  std::set_difference(wanted.names.begin(), wanted.names.end(), planned.begin(), planned.end(),
+                      std::back_inserter(missing));
+  CHECK(missing == std::vector<std::string>{});
 }

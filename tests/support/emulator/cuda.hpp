@@ -50,6 +50,11 @@ inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) {
   return {x, y, z, w};
 }
 
+template <class T>
+T __ldcs(const T* from) {
+  return *from;
+}
+
 inline int min(int a, int b) {
   return a < b ? a : b;
 }

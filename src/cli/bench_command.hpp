@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/cuda/driver_api.hpp"
+#include "src/bench/card_rates.hpp"
+#include "src/cli/environment.hpp"
+#include "src/cli/kernel_cache.hpp"
+#include "src/executor/device_engine.hpp"
+
+namespace ingot {
+
+struct BenchOptions {
+  enum class What { decode, prefill };
+  What what = What::decode;
+  KernelCacheOptions cache;
+  Environment environment;
+  std::filesystem::path checkpoint;   ///< of --model; empty: made-up weights
+  std::filesystem::path config_json;  ///< of --synthetic
+  int layers = 0;                     ///< of made-up weights; 0: all
+  std::vector<int> batches{1, 16, 64};
+  std::vector<std::int64_t> contexts{2048, 32768};
+  int steps = 20;
+  std::int64_t tokens = 8192;
+  int chunk = 512;
+  int tp_size = 1;
+  int threads = 1;
+  std::vector<std::string> pins, disabled;
+  std::filesystem::path json, svg;  ///< files to write; empty: none
+};
+
+/// `ingot bench`: measures steps on the first GPU against that card's own limits. Results go to
+/// `out` and to the files that the options name. Returns the exit status 0.
+/// Throws EngineError; unsupported without a GPU.
+int run_bench(const BenchOptions& options, std::FILE* out);
+
+/// The same on a card and with kernels that are given.
+/// @param compiler  version of NVRTC, for the head of the report; empty where there is none
+int run_bench_on(const BenchOptions& options, std::shared_ptr<const cu::DriverApi> driver,
+                 KernelSource source, const std::string& compiler, const RatePolicy& rates,
+                 std::FILE* out);
+
+}  // namespace ingot

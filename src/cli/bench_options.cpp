@@ -1,0 +1,123 @@
+#include "src/cli/bench_options.hpp"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <thread>
+
+#include "src/cli/kernel_options.hpp"
+#include "src/cli/numbers.hpp"
+
+namespace ingot {
+namespace {
+
+constexpr std::int64_t kMostTokens = 1 << 24;
+
+void add_common(CLI::App* what, BenchFlags& flags) {
+  auto* sources = what->add_option_group("Model (one of them)");
+  sources->add_option("--model", flags.model, "folder of a checkpoint")->type_name("DIR");
+  sources->add_flag("--synthetic", flags.synthetic,
+                    "made-up weights of the shape that --config gives");
+  sources->require_option(1);
+  what->add_option("--config", flags.config, "of --synthetic: the model's config.json")
+      ->type_name("FILE");
+  what->add_option("--layers", flags.layers, "of --synthetic: its first N layers alone")
+      ->type_name("N");
+  what->add_option("--tp", flags.tp, "tensor parallel ranks (default 1)")->type_name("N");
+  what->add_option("--jobs", flags.jobs,
+                   "kernels compiled and shards loaded at a time (default: one for each CPU)")
+      ->type_name("N");
+  what->add_option("--pin", flags.pins,
+                   "force a parameter, and its family, wherever the value is legal; repeatable")
+      ->type_name("FAMILY.PARAM=VALUE")
+      ->allow_extra_args(false);
+  what->add_option("--disable", flags.disabled, "leave a kernel family out; repeatable")
+      ->type_name("FAMILY")
+      ->allow_extra_args(false);
+  what->add_option("--json", flags.json, "also write JSON lines")->type_name("FILE");
+  what->add_option("--svg", flags.svg, "also draw a roofline")->type_name("FILE");
+}
+
+}  // namespace
+
+CLI::App* add_bench(CLI::App& app, BenchFlags& flags) {
+  CLI::App* bench = app.add_subcommand("bench", "measure steps against this GPU's own limits");
+  bench->require_subcommand(1);
+  bench->fallthrough();  // settings may stand behind the subcommand too
+  CLI::App* decode = bench->add_subcommand("decode", "decode steps by batch and context");
+  add_common(decode, flags);
+  decode->add_option("--batch", flags.batch, "sequences of a step (default " + flags.batch + ")")
+      ->type_name("N[,N]");
+  decode
+      ->add_option("--context", flags.context,
+                   "tokens of each sequence (default " + flags.context + ")")
+      ->type_name("N[,N]");
+  decode->add_option("--steps", flags.steps, "that are timed (default " + flags.steps + ")")
+      ->type_name("N");
+  decode->add_flag("--trace", flags.trace,
+                   "also show what each kind of launch adds to a step: its kernels stamp the time, "
+                   "which costs a little");
+  CLI::App* prefill = bench->add_subcommand("prefill", "one prompt");
+  add_common(prefill, flags);
+  prefill->add_option("--tokens", flags.tokens, "of the prompt (default " + flags.tokens + ")")
+      ->type_name("N");
+  prefill->add_option("--chunk", flags.chunk, "of them in one step (default " + flags.chunk + ")")
+      ->type_name("N");
+  bench->footer(
+      "Examples:\n"
+      "  ingot bench decode --model DIR --batch 1,16,64 --context 2K,32K\n"
+      "  ingot bench decode --synthetic --config config.json --layers 36 --svg roofline.svg\n"
+      "  ingot bench prefill --model DIR --tokens 8K --chunk 512\n"
+      "The floor of a step is what reading its bytes takes on this card, or multiplying, whichever "
+      "is\nlonger; both rates are measured first. Exit status: 0 measured, 1 failed, 2 wrong usage "
+      "or no GPU.");
+  return bench;
+}
+
+Result<BenchOptions> bench_options(const CLI::App& bench, const BenchFlags& flags,
+                                   const Settings& settings, const Environment& environment) {
+  BenchOptions options;
+  const CLI::App* what = bench.get_subcommands().front();
+  options.what =
+      what->get_name() == "decode" ? BenchOptions::What::decode : BenchOptions::What::prefill;
+  options.cache = kernel_cache_options(settings, environment);
+  options.cache.traced = flags.trace;
+  options.environment = environment;
+  if (flags.synthetic && flags.config.empty()) {
+    return fail(ErrorCode::invalid_argument,
+                "--synthetic needs the model's shape: --config FILE names its config.json");
+  }
+  if (!flags.synthetic && !(flags.config.empty() && flags.layers.empty())) {
+    return fail(ErrorCode::invalid_argument, "--config and --layers belong to --synthetic");
+  }
+  options.checkpoint = flags.model;
+  options.config_json = flags.config;
+  const auto take = [](auto& to, const char* flag, const std::string& text, std::int64_t low,
+                       std::int64_t high) -> Result<void> {
+    const auto value = parse_number(flag, text, low, high);
+    if (!value) return Unexpected(value.error());
+    to = static_cast<std::remove_reference_t<decltype(to)>>(*value);
+    return {};
+  };
+  options.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  Result<void> taken = take(options.tp_size, "--tp", flags.tp, 1, 64);
+  if (taken && !flags.layers.empty())
+    taken = take(options.layers, "--layers", flags.layers, 1, 1024);
+  if (taken && !flags.jobs.empty()) taken = take(options.threads, "--jobs", flags.jobs, 1, 1024);
+  if (taken) taken = take(options.steps, "--steps", flags.steps, 1, 10000);
+  if (taken) taken = take(options.tokens, "--tokens", flags.tokens, 1, kMostTokens);
+  if (taken) taken = take(options.chunk, "--chunk", flags.chunk, 1, kMostTokens);
+  if (!taken) return Unexpected(taken.error());
+  auto batches = parse_numbers<int>("--batch", flags.batch, 1, 256);
+  if (!batches) return Unexpected(batches.error());
+  options.batches = std::move(*batches);
+  auto contexts = parse_numbers<std::int64_t>("--context", flags.context, 1, kMostTokens);
+  if (!contexts) return Unexpected(contexts.error());
+  options.contexts = std::move(*contexts);
+  options.pins = flags.pins;
+  options.disabled = flags.disabled;
+  options.json = flags.json;
+  options.svg = flags.svg;
+  return options;
+}
+
+}  // namespace ingot

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/base/error.hpp"
+#include "src/cli/bench_command.hpp"
+#include "src/cli/settings.hpp"
+
+namespace CLI {
+class App;
+}
+
+namespace ingot {
+
+/// The flags of `ingot bench` and its subcommands as given.
+struct BenchFlags {
+  std::string model, config, layers, tp = "1", jobs, json, svg;
+  std::string batch = "1,16,64", context = "2K,32K", steps = "20";
+  std::string tokens = "8K", chunk = "512";
+  std::vector<std::string> pins, disabled;
+  bool synthetic = false, trace = false;
+};
+
+CLI::App* add_bench(CLI::App& app, BenchFlags& flags);
+/// Errors: invalid_argument.
+[[nodiscard]] Result<BenchOptions> bench_options(const CLI::App& bench, const BenchFlags& flags,
+                                                 const Settings& settings,
+                                                 const Environment& environment);
+
+}  // namespace ingot

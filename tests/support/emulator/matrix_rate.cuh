@@ -1,0 +1,1 @@
+../../../kernel_templates/matrix_rate.cuh

@@ -1,0 +1,1 @@
+../../../kernel_templates/memory_read.args.h
