@@ -11,10 +11,11 @@ namespace ingot {
 
 /// One output buffer of a kernel after a run, copied to the host.
 struct KernelOutput {
-  std::string name;          ///< as the family's Args calls it: "lse"
-  Dtype dtype = Dtype::f32;  ///< f32 and bf16 are compared as numbers, others to the bit
-  double tolerance = 0;      ///< share of an element, and of the whole output's root mean square,
-                             ///< by which an element may differ; 0: to the bit
+  std::string name;           ///< as the family's Args calls it: "lse"
+  Dtype dtype = Dtype::f32;   ///< f32 and bf16 are compared as numbers, others to the bit
+  double tolerance = 0;       ///< share of an element, and of the whole output's root mean square,
+                              ///< by which an element may differ; 0: to the bit
+  double norm_tolerance = 0;  ///< share of its Euclidean norm by which the whole may; 0: any
   std::vector<std::byte> bytes;
 };
 

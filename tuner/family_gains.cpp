@@ -21,7 +21,9 @@ void add_candidate(FamilyGains& row, const CandidateRecord& candidate) {
   row.dropped += candidate.standing == Standing::dropped ? 1 : 0;
   if (candidate.standing != Standing::barred) return;
   ++row.barred;
-  ++row.reasons["barred: " + candidate.reason.substr(0, candidate.reason.find(':'))];
+  // Up to where it becomes about this candidate alone.
+  const std::size_t end = std::min(candidate.reason.find(':'), candidate.reason.find(" ("));
+  ++row.reasons["barred: " + candidate.reason.substr(0, end)];
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ struct FamilyGains {
   int dropped = 0;
   int barred = 0;
   /// Why: by the rule that rejected candidates before they were tried, and by the reason of a bar
-  /// up to its first colon.
+  /// up to its first colon or bracket.
   std::map<std::string, int> reasons;
 
   bool operator==(const FamilyGains&) const = default;

@@ -7,6 +7,13 @@
 namespace ingot {
 namespace {
 
+/// Without the kernel's name in front, which the record has already.
+std::string reason_of(const std::string& message) {
+  constexpr std::string_view kBarred = " is barred: ";
+  const auto at = message.find(kBarred);
+  return at == std::string::npos ? message : message.substr(at + kBarred.size());
+}
+
 class Racing {
  public:
   Racing(const RaceSetup& setup, jit::KernelStore& kernels, Bench& bench)
@@ -69,7 +76,7 @@ class Racing {
       // Barred by the store where it is to blame.
       const ErrorCode code = kernel.error().code;
       candidate(index).barred = code == ErrorCode::compile_failed || code == ErrorCode::unsupported;
-      candidate(index).reason = kernel.error().message;
+      candidate(index).reason = reason_of(kernel.error().message);
       return;
     }
     code_[index] = *kernel;

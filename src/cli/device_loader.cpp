@@ -12,12 +12,35 @@
 #include "runtime/base/shared_library.hpp"
 #include "runtime/comm/peer_check.hpp"
 #include "src/cli/byte_progress.hpp"
+#include "src/cli/card_tuning.hpp"
 #include "src/cli/local_cards.hpp"
 #include "src/executor/device_engine.hpp"
 #include "src/executor/memory_costs.hpp"
+#include "src/trials/tuning_plan.hpp"
 #include "tuner/tune.hpp"
 
 namespace ingot {
+namespace {
+
+/// The steps that a run with these options may make.
+std::vector<StepBucket> buckets_of(const DeviceLoadOptions& options, const ModelConfig& config) {
+  const std::int64_t most =
+      options.max_context > 0 ? options.max_context : config.max_position_embeddings;
+  std::vector<std::int64_t> contexts;
+  for (std::int64_t context = 1; contexts.empty() || contexts.back() < most;
+       context = contexts.back() + 1)
+    contexts.push_back(bucket_of({.context = context}, most).context);
+  const auto powers = [](int last) {
+    std::vector<int> values;
+    for (int value = 1; values.empty() || values.back() < last; value *= 2)
+      values.push_back(value);
+    return values;
+  };
+  return trials::deployed_buckets(powers(std::min(options.max_batch, kMostStepRows)),
+                                  powers(std::min(options.prefill_chunk, kMostStepRows)), contexts);
+}
+
+}  // namespace
 
 namespace {
 
@@ -127,6 +150,17 @@ Result<std::unique_ptr<Engine>> load_device_engine(const Checkpoint& checkpoint,
           {.sequences = options.max_sequences, .max_context = max_context}, context.free_bytes());
       if (!plan) return Unexpected(plan.error());
     }
+    tune_first_run(
+        {.cache = options.cache,
+         .config_json = checkpoint.directory() / "config.json",
+         .config = config,
+         .tp_size = tp_size,
+         .buckets = buckets_of(options, config),
+         .card = {.limits = cu::limits_of(contexts.front().device()), .device = source.device},
+         .device = contexts.front().device().ordinal,
+         .jobs = threads,
+         .budget_s = options.tuning_budget_s},
+        *source.kernels, *source.records);
     RanksProgress progress(contexts.size());
     auto ranks = make_ranks(std::move(contexts), [&](const cu::Context& context, int rank) {
       return executor::DeviceWeights::load(

@@ -59,6 +59,12 @@ CLI::App* add_prewarm(CLI::App& app, PrewarmFlags& flags) {
       ->type_name("N");
   prewarm->add_flag("--all-candidates", flags.all_candidates,
                     "compile everything that tuning may try, not the defaults alone");
+  prewarm
+      ->add_option("--time-budget", flags.time_budget,
+                   "tune for so long at most, the largest shares of a step first; another run goes "
+                   "on from there; 0 tunes nothing (default: until everything is tuned)")
+      ->type_name("SECONDS");
+  prewarm->add_flag("--retune", flags.retune, "tune again what has been tuned");
   prewarm->add_flag("--dry-run", flags.dry_run, "say how many kernels, how long and how big");
   prewarm
       ->add_option("--template-dir", flags.template_dir,
@@ -77,8 +83,12 @@ CLI::App* add_prewarm(CLI::App& app, PrewarmFlags& flags) {
       "Examples:\n"
       "  ingot prewarm --model DIR\n"
       "  ingot prewarm --config config.json --arch sm_90a,sm_120a --jobs 8\n"
-      "Without tuning records kernels are compiled with their defaults; `ingot cache import` of a "
-      "bundle\nbrings the choices that were made on another machine.\n"
+      "  ingot prewarm --model DIR --time-budget 600\n"
+      "On a machine with a GPU kernels are tuned for it; for an --arch they are compiled with "
+      "their "
+      "defaults, and\n`ingot cache import` of a bundle brings the choices that were made on "
+      "another "
+      "machine.\n"
       "Exit status: 0 every kernel is in the cache, 1 some failed to compile, 2 wrong usage.");
   return prewarm;
 }
@@ -108,6 +118,12 @@ Result<PrewarmOptions> prewarm_options(const PrewarmFlags& flags, const Settings
     if (!jobs) return Unexpected(jobs.error());
     options.jobs = static_cast<int>(*jobs);
   }
+  if (!flags.time_budget.empty()) {
+    const auto seconds = number("--time-budget", flags.time_budget, 0, 1000000);
+    if (!seconds) return Unexpected(seconds.error());
+    options.time_budget_s = static_cast<double>(*seconds);
+  }
+  options.retune = flags.retune;
   options.all_candidates = flags.all_candidates;
   options.dry_run = flags.dry_run;
   options.pins = flags.pins;

@@ -21,9 +21,9 @@ KernelCacheOptions kernel_cache_options(const Settings& settings, const Environm
 /// The flags of `ingot prewarm` as given.
 struct PrewarmFlags {
   std::string model, config, archs, tp = "1", batch = "1,2,4,8,16,32,64,128,256",
-                                    context = "4096,32768,131072", jobs, template_dir;
+                                    context = "4096,32768,131072", jobs, template_dir, time_budget;
   std::vector<std::string> pins, disabled;
-  bool all_candidates = false, dry_run = false, json = false;
+  bool all_candidates = false, dry_run = false, retune = false, json = false;
 };
 
 /// The flags of `ingot cache` and its subcommands as given.

@@ -89,6 +89,9 @@ Result<LoadedModel> load_weights(OpenedModel opened, const Settings& settings,
                             .max_context = opened.max_context,
                             .devices = std::move(opened.devices),
                             .max_sequences = sequences_for(static_cast<int>(settings.max_batch)),
+                            .max_batch = static_cast<int>(settings.max_batch),
+                            .prefill_chunk = static_cast<int>(settings.prefill_chunk),
+                            .tuning_budget_s = settings.tuning_budget,
                             .threads = static_cast<int>(settings.threads)});
     if (!engine) return Unexpected(engine.error());
     model.engine = std::move(*engine);

@@ -13,8 +13,12 @@
 #include <thread>
 
 #include "runtime/base/log.hpp"
+#include "src/cli/card_tuning.hpp"
+#include "src/cli/interrupt.hpp"
 #include "src/cli/prewarm_plan.hpp"
 #include "src/cli/progress.hpp"
+#include "src/trials/tuning_plan.hpp"
+#include "tuner/family_gains.hpp"
 
 namespace ingot {
 namespace {
@@ -206,13 +210,93 @@ int print_dry_run(const PrewarmOptions& options, const PrewarmPlan& plan, std::s
   return 0;
 }
 
+struct TunedCards {
+  std::vector<TuningRecord> records;
+  int failed = 0;
+  int signal = 0;
+};
+
+/// Tunes on every kind of card of this machine, one after the other; the budget is that of all.
+TunedCards tune_cards(const PrewarmOptions& options, PrewarmPlan& plan, jit::KernelStore& store,
+                      TuningStore& records, std::FILE* out) {
+  TunedCards all;
+  double left_s = options.time_budget_s;
+  for (const Card& card : plan.local) {
+    const CardTuned tuned =
+        tune_card({.cache = options.cache,
+                   .config_json = options.config_json,
+                   .config = plan.config,
+                   .tp_size = options.tp_size,
+                   .buckets = trials::deployed_buckets(options.batch_buckets, options.batch_buckets,
+                                                       options.context_buckets),
+                   .card = card,
+                   .device = value_or_throw(ordinal_of(card, options.cache)),
+                   .jobs = options.jobs,
+                   .budget_s = left_s,
+                   .retune = options.retune},
+                  store, records);
+    left_s = std::max(left_s - tuned.report.seconds, 0.0);
+    const TuneReport& report = tuned.report;
+    for (const TunedRequest& request : report.requests) {
+      if (request.record) all.records.push_back(*request.record);
+      if (request.state == TuneState::failed)
+        log::error("tuning {}: {}", request.title, request.reason);
+    }
+    all.failed += report.count(TuneState::failed);
+    all.signal = tuned.signal;
+    if (options.json) {
+      const nlohmann::ordered_json line{{"device", card.device.name},
+                                        {"tuned", report.count(TuneState::tuned)},
+                                        {"known", report.count(TuneState::known)},
+                                        {"cut_short", report.count(TuneState::cut_short)},
+                                        {"left", report.count(TuneState::left)},
+                                        {"failed", report.count(TuneState::failed)},
+                                        {"no_choice", report.count(TuneState::no_choice)},
+                                        {"seconds", report.seconds}};
+      fmt::print(out, "{}\n", line.dump());
+    } else {
+      fmt::print(out, "{}: {}, in {:.0f} s\n", card.device.name, report.coverage(), report.seconds);
+    }
+    if (all.signal != 0) break;
+  }
+  return all;
+}
+
+/// A line for each kernel whose choice is not the default, then the table of the families.
+void print_gains(const std::vector<TuningRecord>& records, bool json, std::FILE* out) {
+  if (records.empty()) return;
+  for (const TuningRecord& record : records) {
+    const CandidateRecord& first = record.candidates.front();
+    const CandidateRecord& chosen = record.chosen();
+    if (json) {
+      const nlohmann::ordered_json line{
+          {"tuning", record.key.title()}, {"default", jit::describe(first.variant)},
+          {"default_us", first.time_us},  {"chosen", jit::describe(chosen.variant)},
+          {"chosen_us", chosen.time_us},  {"gain", record.gain()},
+          {"spread", chosen.spread},      {"noise", record.noise},
+          {"complete", record.complete}};
+      fmt::print(out, "{}\n", line.dump());
+    } else if (&first != &chosen) {
+      fmt::print(out, "{}: {} {:.2f} us -> {} {:.2f} us\n", record.key.title(),
+                 jit::describe(first.variant), first.time_us, jit::describe(chosen.variant),
+                 chosen.time_us);
+    }
+  }
+  if (!json) fmt::print(out, "{}", gains_table(family_gains(records)));
+}
+
+int status(int failed, const TunedCards& tuned) {
+  if (tuned.signal != 0) return interrupted_status(tuned.signal);
+  return failed + tuned.failed == 0 ? 0 : 1;
+}
+
 }  // namespace
 
 int run_prewarm(const PrewarmOptions& options, std::FILE* out) {
   const auto start = Clock::now();
   const auto store = value_or_throw(open_kernel_store(options.cache, options.jobs));
   const auto records = open_tuning_store(options.cache);
-  const PrewarmPlan plan = plan_prewarm(options, *store, *records);
+  PrewarmPlan plan = plan_prewarm(options, *store, *records);
   const std::vector<jit::KernelRequest>& requests = plan.kernels;
   if (requests.empty()) {
     throw EngineError(ErrorCode::unsupported,
@@ -238,6 +322,12 @@ int run_prewarm(const PrewarmOptions& options, std::FILE* out) {
 
   Prewarm prewarm(options, *store, missing, out);
   if (!missing.empty()) prewarm.run();
+  TunedCards tuned;
+  if (options.time_budget_s > 0 && !options.cache.frozen && !plan.local.empty()) {
+    tuned = tune_cards(options, plan, *store, *records, out);
+    print_gains(tuned.records, options.json, out);
+    plan.coverage = plan_prewarm(options, *store, *records).coverage;
+  }
   const auto stats = store->stats();
   const int failed = prewarm.failed() + barred_defaults;
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
@@ -257,7 +347,7 @@ int run_prewarm(const PrewarmOptions& options, std::FILE* out) {
     line["cache"] = where;
     line["tuning"] = coverage_json(plan);
     fmt::print(out, "{}\n", line.dump());
-    return failed == 0 ? 0 : 1;
+    return status(failed, tuned);
   }
   if (missing.empty() && failed == 0) {
     fmt::print(out, "nothing to compile: all {} kernels for {} are in {}\n", requests.size(),
@@ -269,7 +359,7 @@ int run_prewarm(const PrewarmOptions& options, std::FILE* out) {
                barred + prewarm.spilled(), failed, seconds, where);
   }
   print_coverage(plan, out);
-  return failed == 0 ? 0 : 1;
+  return status(failed, tuned);
 }
 
 }  // namespace ingot

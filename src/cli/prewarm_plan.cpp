@@ -50,7 +50,8 @@ class Planning {
       cards[arch] = value_or_throw(recorded_cards(records_, arch, options_.tp_size));
     }
     if (options_.archs.empty()) {
-      for (const Card& card : cards_here(options_))
+      plan_.local = cards_here(options_);
+      for (const Card& card : plan_.local)
         cards[card.device.arch].push_back(card);
     }
     for (const auto& [arch, of_arch] : cards) {
@@ -60,6 +61,7 @@ class Planning {
       for (const Card& card : of_arch)
         add_card(card);
     }
+    plan_.config = config_;
     return std::move(plan_);
   }
 

@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "runtime/jit/kernel_store.hpp"
+#include "src/checkpoint/model_config.hpp"
+#include "src/cli/local_cards.hpp"
 #include "src/cli/prewarm_command.hpp"
 #include "tuner/tuning_store.hpp"
 
@@ -21,6 +23,8 @@ struct PrewarmPlan {
   std::vector<std::string> archs;
   std::vector<jit::KernelRequest> kernels;  ///< each once
   std::vector<TuningCoverage> coverage;     ///< by card: of this machine, or that records tell of
+  ModelConfig config;
+  std::vector<Card> local;  ///< cards of this machine, where no --arch is given
 };
 
 /// The defaults of every family, which run where nothing else does; the tuned choices of the cards

@@ -15,6 +15,7 @@
 #include "runtime/jit/compile_worker.hpp"
 #include "src/cli/builtin_model.hpp"
 #include "src/cli/options.hpp"
+#include "src/cli/trial_command.hpp"
 
 namespace ingot {
 namespace {
@@ -104,9 +105,12 @@ int report(const Error& error) {
 int run_program(int argc, const char* const* argv) {
   occupy_closed_streams();
   try {
-    // The program runs itself to compile kernels; nobody types this command.
+    // The program runs itself to compile and to try kernels; nobody types these commands.
     if (argc > 1 && std::string_view(argv[1]) == jit::kCompileWorkerCommand) {
       return jit::run_compile_worker({argv + 2, argv + argc});
+    }
+    if (argc > 1 && std::string_view(argv[1]) == kTrialWorkerCommand) {
+      return run_trial_worker({argv + 2, argv + argc});
     }
     const Environment environment = read_environment();
     auto command = parse_command_line(std::span(argv, static_cast<std::size_t>(argc)), environment);

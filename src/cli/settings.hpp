@@ -27,6 +27,7 @@ struct Settings {
   std::string cache_dir;
   std::vector<std::string> cache_dirs;
   bool frozen = false;
+  double tuning_budget = 60;
 
   double temperature = 1.0;
   double top_p = 1.0;

@@ -79,11 +79,21 @@ EngineRanks::EngineRanks(std::vector<DeviceRank> parts, const ModelConfig& confi
     value_or_throw(kernel_uses(config, {.tp_size = size}, ranks_[0]->library.limits()));
     for (const auto& rank : ranks_)
       require_same_card(ranks_[0]->context.device(), rank->context.device());
-    if (size > 1) connect(options.nccl);
-    run([&](EngineRank& rank) {
-      const auto on_card = std::count_if(ranks_.begin(), ranks_.end(), [&](const auto& other) {
+    const auto ranks_beside = [&](const EngineRank& rank) {
+      return std::count_if(ranks_.begin(), ranks_.end(), [&](const auto& other) {
         return other->context.device().ordinal == rank.context.device().ordinal;
       });
+    };
+    for (const auto& rank : ranks_) {
+      if (ranks_beside(*rank) == 1 || options.shared_card) continue;
+      refuse(ErrorCode::unsupported,
+             fmt::format("starting the device engine: two tensor parallel ranks on device {}; give "
+                         "each a card of its own",
+                         rank->context.device().ordinal));
+    }
+    if (size > 1) connect(options.nccl);
+    run([&](EngineRank& rank) {
+      const auto on_card = ranks_beside(rank);
       free[static_cast<std::size_t>(rank.tp_rank)] =
           rank.context.free_bytes() / static_cast<std::uint64_t>(on_card);
     });

@@ -27,6 +27,9 @@ struct DeviceOptions {
   bool graphs = true;               ///< replay steps from CUDA graphs
   /// Carries what ranks exchange; null: they write to each other's memory.
   std::shared_ptr<const nccl::NcclApi> nccl = nullptr;
+  /// Ranks may share a card: only where all their launches always find room beside each other, as
+  /// on an emulated one. On a GPU those whose blocks wait for one another might never.
+  bool shared_card = false;
   int peer_limit_ms = 3000;  ///< that a kernel waits for another rank before it gives up
 };
 
@@ -142,8 +145,9 @@ class DeviceEngine final : public Engine {
   DecodeTiming time_decode(std::span<const SequenceId> sequences, int steps);
   DeviceStats stats() const;
 
- private:
   struct Impl;
+
+ private:
   std::unique_ptr<Impl> impl_;
 };
 

@@ -72,7 +72,7 @@ class ProgressFailure {
 Result<DeviceWeights> DeviceWeights::load(const cu::Context& context, const Checkpoint& checkpoint,
                                           const WeightOptions& options,
                                           const LoadProgress& progress) {
-  if (options.max_layers != 0 || options.threads < 1) {
+  if (options.max_layers != 0 || options.expert_sets != 0 || options.threads < 1) {
     return fail(ErrorCode::invalid_argument,
                 fmt::format("loading a checkpoint with {} threads and at most {} layers: it takes "
                             "a thread at least, and is loaded whole (0 layers)",

@@ -88,6 +88,9 @@ struct WeightOptions {
   int tp_size = 1;
   int threads = 4;     ///< that read and repack; at least 1
   int max_layers = 0;  ///< of the trunk, from the first on; 0: all. For synthetic weights only.
+  /// Layers with routed experts of their own, which the others share by turns; 0: all. For
+  /// synthetic weights only.
+  int expert_sets = 0;
 };
 
 /// Called on the thread that loads, ten times a second and at the end, with bytes of the rank's

@@ -10,6 +10,13 @@
 
 namespace ingot::executor {
 
+void KernelScratch::make_room_for(const KernelScratch& other) {
+  any = std::max(any, other.any);
+  any_more = std::max(any_more, other.any_more);
+  ones = std::max(ones, other.ones);
+  ones_more = std::max(ones_more, other.ones_more);
+}
+
 KernelLibrary::KernelLibrary(const cu::Context& context, jit::KernelStore& kernels,
                              TuningStore* records, TuningScope scope, Overrides overrides)
     : context_(context),
@@ -108,6 +115,17 @@ void KernelLibrary::prepare(int jobs) {
                                        .source = selections[i].source,
                                        .forced = selections[i].forced};
   }
+}
+
+ReadyKernel KernelLibrary::load(Slot slot, const jit::Variant& variant,
+                                std::span<const std::byte> cubin) const {
+  const jit::Kernel kernel = jit::Kernel::load(context_, cubin, variant.family);
+  const Launch launch = uses_[slot].launch(variant);
+  kernel.prefer_shared_memory(context_);
+  return {.kernel = kernel,
+          .shape = launch.shape,
+          .scratch = launch.scratch,
+          .variant = jit::describe(variant)};
 }
 
 }  // namespace ingot::executor

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,8 @@ struct KernelScratch {
   /// Every byte 0xff before the first launch and again after each: launches in one stream share it.
   std::int64_t ones = 0;
   std::int64_t ones_more = 0;
+
+  void make_room_for(const KernelScratch& other);
 };
 
 /// A kernel that is loaded on the card, and its launch for one problem.
@@ -51,12 +54,21 @@ class KernelLibrary {
   template <class First, class... Others>
   Slot want(const typename First::Problem& problem) {
     auto sets = kernels::competing<First, Others...>(problem, limits_);
-    Use use{.request = kernels::tuning_request_of(problem, sets), .launch = {}, .ready = {}};
+    Use use{.request = kernels::tuning_request_of(problem, sets),
+            .launch = {},
+            .most_scratch = {},
+            .ready = {}};
     use.launch = [problem, limits = limits_](const jit::Variant& variant) {
       Launch launch;
       (void)(fill<First>(problem, limits, variant, launch) || ... ||
              fill<Others>(problem, limits, variant, launch));
       return launch;
+    };
+    use.most_scratch = [problem, limits = limits_] {
+      KernelScratch most;
+      add_scratch<First>(problem, limits, most);
+      (add_scratch<Others>(problem, limits, most), ...);
+      return most;
     };
     return add(std::move(use));
   }
@@ -67,6 +79,14 @@ class KernelLibrary {
   void prepare(int jobs);
 
   const ReadyKernel& at(Slot slot) const { return *uses_[slot].ready; }
+
+  // For tuning.
+  const TuningRequest& request(Slot slot) const { return uses_[slot].request; }
+  /// The scratch that any candidate of the slot needs.
+  KernelScratch most_scratch(Slot slot) const { return uses_[slot].most_scratch(); }
+  /// A candidate of the slot, compiled elsewhere, loaded as prepare() would. Throws EngineError.
+  ReadyKernel load(Slot slot, const jit::Variant& variant, std::span<const std::byte> cubin) const;
+
   const cu::DeviceLimits& limits() const { return limits_; }
 
  private:
@@ -78,6 +98,7 @@ class KernelLibrary {
   struct Use {
     TuningRequest request;
     std::function<Launch(const jit::Variant&)> launch;
+    std::function<KernelScratch()> most_scratch;
     std::optional<ReadyKernel> ready;
   };
 
@@ -85,6 +106,14 @@ class KernelLibrary {
   template <class Family>
   static bool fill(const typename Family::Problem& problem, const cu::DeviceLimits& limits,
                    const jit::Variant& variant, Launch& launch);
+
+  template <class Family>
+  static Launch launch_of(const typename Family::Problem& problem, const cu::DeviceLimits& limits,
+                          const typename Family::Params& params);
+  /// Makes room for what the family's candidates need.
+  template <class Family>
+  static void add_scratch(const typename Family::Problem& problem, const cu::DeviceLimits& limits,
+                          KernelScratch& most);
 
   Slot add(Use use);
 
@@ -100,39 +129,56 @@ class KernelLibrary {
 };
 
 template <class Family>
+KernelLibrary::Launch KernelLibrary::launch_of(const typename Family::Problem& problem,
+                                               const cu::DeviceLimits& limits,
+                                               const typename Family::Params& params) {
+  Launch launch;
+  if constexpr (requires { Family::launch_shape(problem, params, limits); }) {
+    launch.shape = Family::launch_shape(problem, params, limits);
+  } else {
+    launch.shape = Family::launch_shape(problem, params);
+  }
+  KernelScratch& scratch = launch.scratch;
+  if constexpr (requires { Family::workspace_bytes(problem, params); })
+    scratch.ones = Family::workspace_bytes(problem, params);
+  if constexpr (requires { Family::exchange_value_bytes(problem, params); }) {
+    scratch.ones = Family::exchange_value_bytes(problem, params);
+    scratch.ones_more = Family::exchange_sum_bytes(problem, params);
+    launch.waits = scratch.ones > 0;
+  }
+  if constexpr (requires { Family::exchange_bytes(problem, params); }) {
+    scratch.any = Family::exchange_bytes(problem, params);
+    launch.waits = scratch.any > 0;
+  }
+  if constexpr (requires { Family::candidate_bytes(problem, params); }) {
+    scratch.any = static_cast<std::int64_t>(Family::candidate_bytes(problem, params));
+    scratch.any_more = scratch.any;
+  }
+  if constexpr (requires { Family::sum_bytes(problem); }) {
+    scratch.any = Family::sum_bytes(problem);
+    scratch.any_more = Family::activation_bytes(problem);
+  }
+  return launch;
+}
+
+template <class Family>
 bool KernelLibrary::fill(const typename Family::Problem& problem, const cu::DeviceLimits& limits,
                          const jit::Variant& variant, Launch& launch) {
   if (variant.family != Family::kStem || !Family::runs_on(limits)) return false;
   for (const auto& params : Family::space(problem, limits).candidates()) {
     if (jit::param_values(params) != variant.params) continue;
-    if constexpr (requires { Family::launch_shape(problem, params, limits); }) {
-      launch.shape = Family::launch_shape(problem, params, limits);
-    } else {
-      launch.shape = Family::launch_shape(problem, params);
-    }
-    KernelScratch& scratch = launch.scratch;
-    if constexpr (requires { Family::workspace_bytes(problem, params); })
-      scratch.ones = Family::workspace_bytes(problem, params);
-    if constexpr (requires { Family::exchange_value_bytes(problem, params); }) {
-      scratch.ones = Family::exchange_value_bytes(problem, params);
-      scratch.ones_more = Family::exchange_sum_bytes(problem, params);
-      launch.waits = scratch.ones > 0;
-    }
-    if constexpr (requires { Family::exchange_bytes(problem, params); }) {
-      scratch.any = Family::exchange_bytes(problem, params);
-      launch.waits = scratch.any > 0;
-    }
-    if constexpr (requires { Family::candidate_bytes(problem, params); }) {
-      scratch.any = static_cast<std::int64_t>(Family::candidate_bytes(problem, params));
-      scratch.any_more = scratch.any;
-    }
-    if constexpr (requires { Family::sum_bytes(problem); }) {
-      scratch.any = Family::sum_bytes(problem);
-      scratch.any_more = Family::activation_bytes(problem);
-    }
+    launch = launch_of<Family>(problem, limits, params);
     return true;
   }
   return false;
+}
+
+template <class Family>
+void KernelLibrary::add_scratch(const typename Family::Problem& problem,
+                                const cu::DeviceLimits& limits, KernelScratch& most) {
+  if (!Family::runs_on(limits)) return;
+  for (const auto& params : Family::space(problem, limits).candidates())
+    most.make_room_for(launch_of<Family>(problem, limits, params).scratch);
 }
 
 }  // namespace ingot::executor

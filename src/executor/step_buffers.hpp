@@ -95,6 +95,7 @@ class StepMemory {
              int tp_size, std::int64_t max_context);
 
   const StepBuffers& buffers() const { return buffers_; }
+  const cu::DeviceBuffer& memory() const { return memory_; }
   /// Queues a copy of a step's inputs, which must stay as they are until the stream passed it.
   /// @param samples  rows of StepInputs::samples that the step reads
   void upload(const cu::Stream& stream, const StepInputs& inputs, int samples = 0) const;

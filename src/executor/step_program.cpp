@@ -9,6 +9,14 @@
 namespace ingot::executor {
 namespace {
 
+// By how much the outputs of two right kernels may differ: they add in another order, and what they
+// round may fall on the other side. Shares of an element and of the output's root mean square.
+constexpr double kFp32Tolerance = 2e-3;
+constexpr double kBf16Tolerance = 0.02;  // steps of 2^-8, and sums that FP8 tensor cores cut
+// Of attention: weights of the softmax are bf16, and the values that they add nearly cancel.
+constexpr double kAttentionTolerance = 0.1, kAttentionNormTolerance = 0.01;
+constexpr double kFp8Tolerance = 0.15;  // steps of 2^-3
+
 /// Writes down the launches of a step, layer by layer.
 class Builder {
  public:
@@ -46,14 +54,63 @@ class Builder {
 
  private:
   template <class Args>
-  void add(std::string_view name, KernelLibrary::Slot slot, const Args& args) {
+  void add(std::string_view name, KernelLibrary::Slot slot, const Args& args,
+           std::vector<StepOutput> outputs) {
     static_assert(std::is_trivially_copyable_v<Args>);
     StepLaunch launch{.name = name,
                       .kernel = &library_.at(slot),
                       .args = std::vector<std::byte>(sizeof(Args)),
-                      .layer = layer_};
+                      .layer = layer_,
+                      .outputs = std::move(outputs)};
     std::memcpy(launch.args.data(), &args, sizeof(Args));
     launches_.push_back(std::move(launch));
+  }
+
+  template <class T>
+  static constexpr Dtype dtype_of() {
+    if constexpr (std::is_same_v<T, float>) return Dtype::f32;
+    if constexpr (std::is_same_v<T, kernels::bf16>) return Dtype::bf16;
+    if constexpr (sizeof(T) == 4) return Dtype::u32;
+    static_assert(sizeof(T) == 1 || sizeof(T) == 2 || sizeof(T) == 4);
+    return Dtype::u8;
+  }
+  /// An array that the launch writes without having read it.
+  template <class T>
+  static StepOutput written(std::string_view name, T* at, std::int64_t count,
+                            double tolerance = 0) {
+    return {.name = name,
+            .at = at,
+            .bytes = static_cast<std::uint64_t>(count) * sizeof(T),
+            .dtype = dtype_of<T>(),
+            .tolerance = tolerance};
+  }
+  /// An array that it changes.
+  template <class T>
+  static StepOutput updated(std::string_view name, T* at, std::int64_t count,
+                            double tolerance = 0) {
+    StepOutput output = written(name, at, count, tolerance);
+    output.updated = true;
+    return output;
+  }
+  StepOutput quantized(std::string_view name, kernels::fp8_e4m3* codes, float* scale,
+                       int cols) const {
+    StepOutput output = written(name, codes, std::int64_t{code_rows_} * cols, kFp8Tolerance);
+    output.form = StepOutput::Form::fp8_tiles;
+    output.scales = scale;
+    return output;
+  }
+  /// The same by rows, as moe_decode reads them.
+  StepOutput quantized_rows(std::string_view name, kernels::fp8_e4m3* codes, float* scale,
+                            int cols) const {
+    StepOutput output = written(name, codes, std::int64_t{rows_} * cols, kFp8Tolerance);
+    output.form = StepOutput::Form::fp8_rows;
+    output.scales = scale;
+    output.columns = cols;
+    output.scale_stride = kernels::act_quant_scale_stride(cols);
+    return output;
+  }
+  static StepOutput entries(StepOutput::Form form, kernels::u8* pool) {
+    return {.name = "pool", .at = pool, .tolerance = kFp8Tolerance, .updated = true, .form = form};
   }
 
   const int* csa_table() const { return state_.csa_table(); }
@@ -71,7 +128,12 @@ class Builder {
                                     .csa_counts = b_.csa_counts,
                                     .rows = rows_,
                                     .hca_slots = hca_slots(),
-                                    .page_stride = state_.hca_stride()});
+                                    .page_stride = state_.hca_stride()},
+        {written("window_indices", b_.window_indices, std::int64_t{rows_} * config_.sliding_window),
+         written("window_counts", b_.window_counts, rows_),
+         written("append_slots", b_.append_slots, rows_),
+         written("hca_indices", b_.hca_indices, std::int64_t{rows_} * hca_slots()),
+         written("hca_counts", b_.hca_counts, rows_), written("csa_counts", b_.csa_counts, rows_)});
   }
   int hca_slots() const { return hca_list_slots(config_, bucket_); }
 
@@ -82,7 +144,10 @@ class Builder {
                                .out = links_ == nullptr ? b_.streams[0] : b_.f,
                                .first_row = weights_.first_token(),
                                .rows = weights_.embedding().rows,
-                               .tokens = rows_});
+                               .tokens = rows_},
+        {written(
+            "out", links_ == nullptr ? b_.streams[0] : b_.f,
+            links_ == nullptr ? stream_values(rows_) : std::int64_t{rows_} * config_.hidden_size)});
     if (links_ != nullptr)
       sum_ranks("embedding sum", k_.embedding_sum, nullptr, b_.f, b_.streams[0]);
   }
@@ -99,19 +164,19 @@ class Builder {
     args.tokens = rows_;
     args.hidden = config_.hidden_size;
     if (!links_->has_nccl()) {
-      add(name, slot, args);
+      add(name, slot, args, {});
       return;
     }
     const std::int64_t words = kernels::all_reduce_words(
         static_cast<std::int64_t>(rows_) * config_.hidden_size, sums != nullptr);
     args.slot_words = (words + 1) / 2 * 2;
     args.parts = kernels::EXCHANGE_SEND;
-    add(name, slot, args);
+    add(name, slot, args, {});
     kernels::u64* inbox = args.inbox[args.rank];
     gather_words(inbox + args.rank * args.slot_words, inbox,
                  8 * static_cast<std::size_t>(args.slot_words));
     args.parts = kernels::EXCHANGE_RECEIVE;
-    add(name, slot, args);
+    add(name, slot, args, {});
   }
   void gather_words(const void* from, void* to, std::size_t bytes) {
     const GatherWords words{from, to, bytes};
@@ -151,8 +216,29 @@ class Builder {
                            .code_rows = code_rows_,
                            .sinkhorn = config_.hc_sinkhorn_iters,
                            .norm_epsilon = config_.rms_norm_eps,
-                           .hc_epsilon = config_.hc_eps});
+                           .hc_epsilon = config_.hc_eps},
+        hyper_connection_outputs(after, codes, scale));
     if (after) streams_ = 1 - streams_;
+  }
+
+  std::int64_t stream_values(int rows) const {
+    return std::int64_t{rows} * config_.hc_mult * config_.hidden_size;
+  }
+  std::vector<StepOutput> hyper_connection_outputs(bool after, kernels::fp8_e4m3* codes,
+                                                   float* scale) const {
+    const std::int64_t mult = config_.hc_mult;
+    std::vector<StepOutput> outputs{
+        updated("post", b_.post, rows_ * mult, kFp32Tolerance),
+        updated("comb", b_.comb, rows_ * mult * mult, kFp32Tolerance),
+        written("out", b_.x, std::int64_t{rows_} * config_.hidden_size, kBf16Tolerance),
+        quantized("codes", b_.x_codes, b_.x_scale, config_.hidden_size)};
+    if (codes != nullptr)
+      outputs.push_back(quantized_rows("row_codes", codes, scale, config_.hidden_size));
+    if (after) {
+      outputs.push_back(
+          written("streams_out", b_.streams[1 - streams_], stream_values(rows_), kBf16Tolerance));
+    }
+    return outputs;
   }
 
   static kernels::Fp8LinearSegment segment(const Fp8Matrix& matrix, kernels::bf16* out) {
@@ -172,6 +258,16 @@ class Builder {
             .tokens = rows_,
             .x_rows = code_rows_};
   }
+  void add_linear(std::string_view name, KernelLibrary::Slot slot,
+                  const kernels::Fp8LinearArgs& args) {
+    std::vector<StepOutput> outputs;
+    for (const auto& segment : args.segments) {
+      if (segment.rows == 0) continue;
+      outputs.push_back(
+          written("out", segment.out, std::int64_t{rows_} * segment.out_stride, kBf16Tolerance));
+    }
+    add(name, slot, args, std::move(outputs));
+  }
   void quantize(std::string_view name, KernelLibrary::Slot slot, const kernels::bf16* x, int cols,
                 kernels::fp8_e4m3* codes, float* scale) {
     add(name, slot,
@@ -181,7 +277,9 @@ class Builder {
                               .tokens = rows_,
                               .cols = cols,
                               .x_stride = cols,
-                              .rows = code_rows_});
+                              .rows = code_rows_},
+        {written("codes", codes, std::int64_t{code_rows_} * cols),
+         written("scale", scale, std::int64_t{code_rows_} * cols / 128)});
   }
   bool quantizes_inline() const { return rows_ <= kMostBf16InputTokens; }
 
@@ -192,7 +290,7 @@ class Builder {
     auto first = linear(nullptr, b_.x_codes, b_.x_scale);
     first.segments[0] = segment(layer.wq_a, b_.q_latent);
     first.segments[1] = segment(layer.wkv, b_.kv);
-    add("wq_a, wkv", k_.wq_a_wkv, first);
+    add_linear("wq_a, wkv", k_.wq_a_wkv, first);
     add("kv append, q norm", k_.kv_append,
         kernels::RopeKvAppendArgs{.kv = b_.kv,
                                   .norm_weight = layer.kv_norm,
@@ -205,7 +303,10 @@ class Builder {
                                   .latent_out = b_.q_latent_normed,
                                   .tokens = rows_,
                                   .kv_stride = layer.wkv.rows,
-                                  .epsilon = config_.rms_norm_eps});
+                                  .epsilon = config_.rms_norm_eps},
+        {entries(StepOutput::Form::window_entries, state.window),
+         written("latent_out", b_.q_latent_normed, std::int64_t{rows_} * config_.q_lora_rank,
+                 kBf16Tolerance)});
     if (!quantizes_inline()) {
       quantize("quantise q latent", k_.q_quant, b_.q_latent_normed, config_.q_lora_rank, b_.q_codes,
                b_.q_scale);
@@ -213,8 +314,8 @@ class Builder {
     auto second = linear(b_.q_latent_normed, b_.q_codes, b_.q_scale);
     second.segments[0] = segment(layer.wq_b, b_.q);
     if (kind == LayerKind::csa) second.segments[1] = segment(layer.indexer.wq_b, b_.index_q);
-    add(kind == LayerKind::csa ? "wq_b, indexer wq_b" : "wq_b",
-        kind == LayerKind::csa ? k_.wq_b_indexer : k_.wq_b, second);
+    add_linear(kind == LayerKind::csa ? "wq_b, indexer wq_b" : "wq_b",
+               kind == LayerKind::csa ? k_.wq_b_indexer : k_.wq_b, second);
     add("q norm, rope", k_.q_norm_rope,
         kernels::QNormRopeArgs{.q = b_.q,
                                .frequencies = frequencies,
@@ -222,7 +323,8 @@ class Builder {
                                .heads = q_dims / config_.head_dim,
                                .tokens = rows_,
                                .q_stride = q_dims,
-                               .epsilon = config_.rms_norm_eps});
+                               .epsilon = config_.rms_norm_eps},
+        {updated("q", b_.q, std::int64_t{rows_} * q_dims, kBf16Tolerance)});
     if (kind == LayerKind::csa) choose(layer, state, frequencies);
     if (kind == LayerKind::hca) compress_hca(layer, state, frequencies);
 
@@ -255,7 +357,9 @@ class Builder {
       core.selected_slots = hca_slots();
       slot = k_.hca_attention;
     }
-    add("attention", slot, core);
+    StepOutput attended = written("out", b_.o, std::int64_t{rows_} * q_dims, kAttentionTolerance);
+    attended.norm_tolerance = kAttentionNormTolerance;
+    add("attention", slot, core, {attended});
 
     add("wo_a", k_.wo_a,
         kernels::GroupedLinearArgs{.x = b_.o,
@@ -267,14 +371,15 @@ class Builder {
                                    .rows = layer.wo_a.rows,
                                    .group_rows = config_.o_lora_rank,
                                    .x_stride = q_dims,
-                                   .out_stride = layer.wo_a.rows});
+                                   .out_stride = layer.wo_a.rows},
+        {written("out", b_.o_latent, std::int64_t{rows_} * layer.wo_a.rows, kBf16Tolerance)});
     if (!quantizes_inline()) {
       quantize("quantise o latent", k_.o_quant, b_.o_latent, layer.wo_b.cols, b_.o_codes,
                b_.o_scale);
     }
     auto last = linear(b_.o_latent, b_.o_codes, b_.o_scale);
     last.segments[0] = segment(layer.wo_b, b_.f);
-    add("wo_b", k_.wo_b, last);
+    add_linear("wo_b", k_.wo_b, last);
     if (links_ != nullptr) sum_ranks("attention sum", k_.attention_sum, nullptr, b_.f, b_.f);
   }
 
@@ -293,6 +398,29 @@ class Builder {
             .x_stride = config_.hidden_size};
   }
 
+  void add_linear(std::string_view name, KernelLibrary::Slot slot,
+                  const kernels::Bf16LinearArgs& args) {
+    std::vector<StepOutput> outputs;
+    for (const auto& segment : args.segments) {
+      if (segment.rows == 0) continue;
+      const std::int64_t count = std::int64_t{args.tokens} * segment.out_stride;
+      outputs.push_back(
+          segment.out_bf16 != 0
+              ? written("out", static_cast<kernels::bf16*>(segment.out), count, kBf16Tolerance)
+              : written("out", static_cast<float*>(segment.out), count, kFp32Tolerance));
+    }
+    add(name, slot, args, std::move(outputs));
+  }
+
+  void add_compressor(std::string_view name, KernelLibrary::Slot slot,
+                      const kernels::CompressKvArgs& args, StepOutput::Form form, int ratio) {
+    const bool index_keys = form == StepOutput::Form::index_keys;
+    const std::int64_t state = std::int64_t{kCompressorRows} *
+                               kernels::compress_kv_state_floats(ratio, index_keys) *
+                               state_.sizes().slots;
+    add(name, slot, args,
+        {entries(form, args.pool), updated("state", args.state, state, kFp32Tolerance)});
+  }
   kernels::CompressKvArgs compressor(const Compressor& weights, const float* k, const float* s,
                                      const float* frequencies, const int* table, int stride,
                                      kernels::u8* pool, float* state) const {
@@ -321,13 +449,15 @@ class Builder {
     all.segments[2] = segment(layer.compressor.wgate, b_.s, false);
     all.segments[3] = segment(indexer.compressor.wkv, b_.index_k, false);
     all.segments[4] = segment(indexer.compressor.wgate, b_.index_s, false);
-    add("compressors, indexer weights", k_.csa_linear, all);
-    add("compress kv", k_.csa_compress,
-        compressor(layer.compressor, b_.k, b_.s, frequencies, csa_table(), state_.csa_stride(),
-                   state.entries, state.compressor));
-    add("compress index keys", k_.index_compress,
-        compressor(indexer.compressor, b_.index_k, b_.index_s, frequencies, csa_table(),
-                   state_.csa_stride(), state.index_keys, state.index_compressor));
+    add_linear("compressors, indexer weights", k_.csa_linear, all);
+    add_compressor("compress kv", k_.csa_compress,
+                   compressor(layer.compressor, b_.k, b_.s, frequencies, csa_table(),
+                              state_.csa_stride(), state.entries, state.compressor),
+                   StepOutput::Form::csa_entries, 4);
+    add_compressor("compress index keys", k_.index_compress,
+                   compressor(indexer.compressor, b_.index_k, b_.index_s, frequencies, csa_table(),
+                              state_.csa_stride(), state.index_keys, state.index_compressor),
+                   StepOutput::Form::index_keys, 4);
     // Both factors in one, rounded to fp32 once.
     const double scale = 1.0 / std::sqrt(static_cast<double>(config_.index_head_dim)) /
                          std::sqrt(static_cast<double>(config_.index_heads));
@@ -340,7 +470,13 @@ class Builder {
                                     .scales = b_.index_scales,
                                     .weights = b_.index_weights,
                                     .q_stride = indexer.wq_b.rows,
-                                    .weight_scale = static_cast<float>(scale)});
+                                    .weight_scale = static_cast<float>(scale)},
+        {written("codes", b_.index_codes,
+                 std::int64_t{rows_} * config_.index_heads * kernels::INDEX_CODE_BYTES),
+         written("scales", b_.index_scales,
+                 std::int64_t{rows_} * config_.index_heads * kernels::INDEX_SCALE_BYTES),
+         written("weights", b_.index_weights, std::int64_t{rows_} * config_.index_heads,
+                 kBf16Tolerance)});
     const std::int64_t stride = (bucket_.context / 4 + 3) / 4 * 4;
     add("indexer scores", k_.index_scores,
         kernels::IndexerScoresArgs{.q = b_.index_codes,
@@ -354,8 +490,8 @@ class Builder {
                                    .score_stride = stride,
                                    .page_stride = state_.csa_stride(),
                                    .rows = rows_,
-                                   .all_taken = config_.index_topk});
-    const auto topk_scratch = library_.at(k_.index_topk).scratch;
+                                   .all_taken = config_.index_topk},
+        {written("scores", b_.index_scores, rows_ * stride, kFp32Tolerance)});
     add("indexer top-k", k_.index_topk,
         kernels::IndexerTopkArgs{.scores = b_.index_scores,
                                  .counts = b_.csa_counts,
@@ -364,23 +500,25 @@ class Builder {
                                  .indices = b_.selected,
                                  .selected_counts = b_.selected_counts,
                                  .nan_counts = b_.nan_counts,
-                                 .candidate_keys = static_cast<kernels::u32*>(
-                                     topk_scratch.any > 0 ? scratch_.any : nullptr),
-                                 .candidate_indices = static_cast<int*>(
-                                     topk_scratch.any > 0 ? scratch_.any_more : nullptr),
+                                 .candidate_keys = static_cast<kernels::u32*>(scratch_.any),
+                                 .candidate_indices = static_cast<int*>(scratch_.any_more),
                                  .arrived = b_.arrived,
                                  .score_stride = stride,
-                                 .page_stride = state_.csa_stride()});
+                                 .page_stride = state_.csa_stride()},
+        {written("indices", b_.selected, std::int64_t{rows_} * config_.index_topk),
+         written("selected_counts", b_.selected_counts, rows_),
+         updated("nan_counts", b_.nan_counts, rows_), updated("arrived", b_.arrived, rows_)});
   }
 
   void compress_hca(const Layer& layer, const LayerState& state, const float* frequencies) {
     auto both = bf16_linear();
     both.segments[0] = segment(layer.compressor.wkv, b_.k, false);
     both.segments[1] = segment(layer.compressor.wgate, b_.s, false);
-    add("compressor", k_.hca_linear, both);
-    add("compress kv", k_.hca_compress,
-        compressor(layer.compressor, b_.k, b_.s, frequencies, state_.hca_table(),
-                   state_.hca_stride(), state.entries, state.compressor));
+    add_linear("compressor", k_.hca_linear, both);
+    add_compressor("compress kv", k_.hca_compress,
+                   compressor(layer.compressor, b_.k, b_.s, frequencies, state_.hca_table(),
+                              state_.hca_stride(), state.entries, state.compressor),
+                   StepOutput::Form::hca_entries, 128);
   }
 
   void experts(const Experts& weights) {
@@ -391,7 +529,7 @@ class Builder {
     auto up = linear(nullptr, b_.x_codes, b_.x_scale);
     up.segments[0] = segment(weights.shared_gate, b_.shared_gate);
     up.segments[1] = segment(weights.shared_up, b_.shared_up);
-    add("shared w1, w3", k_.shared_up, up);
+    add_linear("shared w1, w3", k_.shared_up, up);
     const int inter = weights.shared_down.cols;
     add("shared activation", k_.shared_activation,
         kernels::SwigluQuantArgs{.gate = b_.shared_gate,
@@ -402,17 +540,18 @@ class Builder {
                                  .tokens = rows_,
                                  .inter = inter,
                                  .stride = inter,
-                                 .rows = code_rows_});
+                                 .rows = code_rows_},
+        {quantized("codes", b_.shared_codes, b_.shared_scale, inter)});
     auto down = linear(nullptr, b_.shared_codes, b_.shared_scale);
     down.segments[0] = segment(weights.shared_down, b_.shared);
-    add("shared w2", k_.shared_down, down);
+    add_linear("shared w2", k_.shared_down, down);
 
     const bool hash = weights.token_experts != nullptr;
     const bool gate = rows_ <= kMostGateTokens;
     if (!gate) {
       auto logits = bf16_linear();
       logits.segments[0] = segment(weights.gate, b_.gate_logits, false);
-      add("gate", k_.gate, logits);
+      add_linear("gate", k_.gate, logits);
     }
     add("router", hash ? k_.hash_router : k_.router,
         kernels::RouterTopkArgs{.z = b_.x,
@@ -426,7 +565,10 @@ class Builder {
                                 .workspace = scratch_.ones,
                                 .vocabulary = config_.vocab_size,
                                 .tokens = rows_,
-                                .route_scale = config_.routed_scaling_factor});
+                                .route_scale = config_.routed_scaling_factor},
+        {written("experts", b_.experts, std::int64_t{rows_} * config_.experts_per_token),
+         written("weights", b_.expert_weights, std::int64_t{rows_} * config_.experts_per_token,
+                 kFp32Tolerance)});
     add("experts", k_.experts,
         kernels::MoeDecodeArgs{.x = b_.z_codes,
                                .x_scale = b_.z_scale,
@@ -439,7 +581,8 @@ class Builder {
                                .out = b_.routed,
                                .counters = scratch_.expert_counters,
                                .limit = limit,
-                               .tokens = rows_});
+                               .tokens = rows_},
+        {written("out", b_.routed, std::int64_t{rows_} * config_.hidden_size, kBf16Tolerance)});
     if (links_ != nullptr) {
       sum_ranks("expert sum", k_.rank_sum, b_.routed, b_.shared, b_.f, small_weights(layer_ + 1));
       return;
@@ -450,7 +593,8 @@ class Builder {
                                .out = b_.f,
                                .tokens = rows_,
                                .hidden = config_.hidden_size,
-                               .next = small_weights(layer_ + 1)});
+                               .next = small_weights(layer_ + 1)},
+        {written("out", b_.f, std::int64_t{rows_} * config_.hidden_size, kBf16Tolerance)});
   }
 
   /// The weights of a layer that are not streamed: each is waited for when it is read, and has left
@@ -499,7 +643,8 @@ class Builder {
                             .post = b_.post,
                             .comb = b_.comb,
                             .out = b_.streams[1 - streams_],
-                            .tokens = rows_});
+                            .tokens = rows_},
+        {written("out", b_.streams[1 - streams_], stream_values(rows_), kBf16Tolerance)});
     const kernels::bf16* picked = b_.streams[1 - streams_];
     if (bucket_.logit_rows < rows_) {
       add("pick rows", k_.pick_rows,
@@ -508,7 +653,8 @@ class Builder {
                                  .out = b_.picked,
                                  .first_row = 0,
                                  .rows = rows_,
-                                 .tokens = bucket_.logit_rows});
+                                 .tokens = bucket_.logit_rows},
+          {written("out", b_.picked, stream_values(bucket_.logit_rows))});
       picked = b_.picked;
     }
     const HyperConnection& hc = weights_.hc_head();
@@ -534,14 +680,16 @@ class Builder {
                            .code_rows = 4,
                            .sinkhorn = 0,
                            .norm_epsilon = config_.rms_norm_eps,
-                           .hc_epsilon = config_.hc_eps});
+                           .hc_epsilon = config_.hc_eps},
+        {written("out", b_.head_x, std::int64_t{bucket_.logit_rows} * config_.hidden_size,
+                 kBf16Tolerance)});
     kernels::Bf16LinearArgs logits{.segments = {},
                                    .x = b_.head_x,
                                    .workspace = scratch_.ones,
                                    .tokens = bucket_.logit_rows,
                                    .x_stride = config_.hidden_size};
     logits.segments[0] = segment(weights_.head(), b_.logits_share, false);
-    add("head", k_.head, logits);
+    add_linear("head", k_.head, logits);
     if (links_ != nullptr) gather_logits();
     // Rank 0 has the logits of all.
     if (bucket_.sampled && (links_ == nullptr || links_->gather_args().rank == 0)) sample();
@@ -553,7 +701,7 @@ class Builder {
     gather.rows = bucket_.logit_rows;
     gather.share = weights_.head().rows;
     if (!links_->has_nccl()) {
-      add("gather logits", k_.logits, gather);
+      add("gather logits", k_.logits, gather, {});
       return;
     }
     // Side by side by rank first; rank 0 puts them into columns.
@@ -563,7 +711,7 @@ class Builder {
     gather.parts = kernels::EXCHANGE_SEND;
     for (gather.rank = 0; own == 0 && gather.rank < ranks; ++gather.rank) {
       gather.from = b_.logits_by_rank + gather.rank * count;
-      add("gather logits", k_.logits, gather);
+      add("gather logits", k_.logits, gather, {});
     }
   }
 
@@ -579,7 +727,8 @@ class Builder {
                                   .counters = b_.sample_counters,
                                   .exchange = static_cast<kernels::u64*>(scratch_.any),
                                   .vocabulary = config_.vocab_size,
-                                  .stride = config_.vocab_size});
+                                  .stride = config_.vocab_size},
+        {});
   }
 
   const ModelConfig& config_;
@@ -602,13 +751,8 @@ class Builder {
 
 KernelScratch scratch_of(const KernelLibrary& library, const StepKernels& kernels) {
   KernelScratch most;
-  for (const StepKernels::Slot slot : kernels.all) {
-    const KernelScratch& one = library.at(slot).scratch;
-    most.any = std::max(most.any, one.any);
-    most.any_more = std::max(most.any_more, one.any_more);
-    most.ones = std::max(most.ones, one.ones);
-    most.ones_more = std::max(most.ones_more, one.ones_more);
-  }
+  for (const StepKernels::Slot slot : kernels.all)
+    most.make_room_for(library.at(slot).scratch);
   return most;
 }
 

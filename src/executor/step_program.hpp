@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/dtype.hpp"
 #include "runtime/cuda/stream.hpp"
 #include "src/checkpoint/model_config.hpp"
 #include "src/executor/device_state.hpp"
@@ -15,12 +17,37 @@
 
 namespace ingot::executor {
 
+/// What a launch writes, for the tuner, which compares what its candidates write.
+struct StepOutput {
+  /// How bytes become the values that are compared.
+  enum class Form {
+    plain,           ///< elements of `dtype`
+    fp8_tiles,       ///< e4m3 tiles of 128 columns (act_quant), each row's scale in `scales`
+    fp8_rows,        ///< e4m3 rows of `columns`, `scale_stride` scales for each in `scales`
+    window_entries,  ///< KV entries in the pages of a pool: those that the step's rows write
+    csa_entries,
+    hca_entries,
+    index_keys,  ///< likewise
+  };
+  std::string_view name;
+  void* at = nullptr;
+  std::uint64_t bytes = 0;            ///< of pools unknown: 0
+  Dtype dtype = Dtype::u8;            ///< of plain elements
+  double tolerance = 0;               ///< KernelOutput::tolerance
+  double norm_tolerance = 0;          ///< KernelOutput::norm_tolerance
+  bool updated = false;               ///< the launch finds something there and keeps some of it
+  float* scales = nullptr;            ///< of fp8
+  int columns = 0, scale_stride = 0;  ///< of fp8_rows
+  Form form = Form::plain;
+};
+
 /// One launch of a step, with its arguments.
 struct StepLaunch {
   std::string_view name;                ///< what it does in the model: "wq_a, wkv"
   const ReadyKernel* kernel = nullptr;  ///< null: NCCL gathers `args`, a GatherWords
   std::vector<std::byte> args;
   int layer = -1;  ///< -1: in front of the first, or behind the last
+  std::vector<StepOutput> outputs = {};
 };
 
 /// What NCCL carries from every rank to every rank.

@@ -162,8 +162,14 @@ class Placer {
     } else {
       experts.bias = f32(name + ".gate.bias");
     }
-    experts.gate_up = jobs(name + ".experts.0.w1.weight", WeightLayout::gate_up_jobs);
-    experts.down = jobs(name + ".experts.0.w2.weight", WeightLayout::down_jobs);
+    const std::size_t index = expert_layers_++;
+    const auto sets = static_cast<std::size_t>(options_.expert_sets);
+    if (sets == 0 || index < sets) {
+      routed_.push_back({jobs(name + ".experts.0.w1.weight", WeightLayout::gate_up_jobs),
+                         jobs(name + ".experts.0.w2.weight", WeightLayout::down_jobs)});
+    }
+    experts.gate_up = routed_[index % routed_.size()].gate_up;
+    experts.down = routed_[index % routed_.size()].down;
     experts.shared_gate = fp8_matrix(name + ".shared_experts.w1");
     experts.shared_up = fp8_matrix(name + ".shared_experts.w3");
     experts.shared_down = fp8_matrix(name + ".shared_experts.w2");
@@ -213,6 +219,12 @@ class Placer {
   std::uint64_t base_;
   WeightPlacement& placement_;
   std::unordered_map<std::string, TensorSpec> specs_;
+  struct RoutedExperts {
+    const kernels::u8* gate_up;
+    const kernels::u8* down;
+  };
+  std::vector<RoutedExperts> routed_;  // by layer, or set
+  std::size_t expert_layers_ = 0;
 };
 
 }  // namespace

@@ -3,9 +3,13 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cmath>
+#include <fstream>
 
+#include "src/weights/open_checkpoint.hpp"
+#include "src/weights/synth.hpp"
 #include "tests/src/executor/emulated_model.hpp"
 #include "tests/support/emulator/emulated_card.hpp"
+#include "tests/support/temp_dir.hpp"
 
 using namespace ingot;
 using test::emulated_engine;
@@ -116,6 +120,45 @@ TEST_CASE("two tensor parallel ranks that share a card give the reference's logi
   const int kept = card->live_objects();
   engine.reset();
   CHECK(card->live_objects() < kept);
+}
+
+TEST_CASE("four tensor parallel ranks give the logits of the reference's four", "[cpu][executor]") {
+  const auto card = test::emulated_card(std::uint64_t{8} << 30, test::kEmulatedMultiprocessors);
+  // As many heads as fill a tile on each rank.
+  std::string json = test::read_file(test::golden_dir() / "reference/tiny-tp.json");
+  const std::string heads = "\"num_attention_heads\": 16";
+  json.replace(json.find(heads), heads.size(), "\"num_attention_heads\": 32");
+  const test::TempDir folder;
+  std::ofstream(folder / "config.json") << json;
+  SynthOptions options;
+  options.config_json = folder / "config.json";
+  options.out = folder / "model";
+  value_or_throw(write_synthetic_checkpoint(options, [](std::uint64_t, std::uint64_t) {}));
+  const auto open = [&] { return value_or_throw(open_checkpoint(folder / "model")); };
+
+  const auto engine = emulated_engine(std::vector(4, card->driver()), open());
+  ReferenceEngine reference(open(), {.threads = 2, .tp_size = 4, .max_context = 2048});
+  const auto tokens = test::some_tokens(engine->config().vocab_size, 3);
+  const auto got = run(*engine, engine->create_sequence(), tokens);
+  const auto wanted = run(reference, reference.create_sequence(), tokens);
+  std::vector<double> errors;
+  for (int r = 0; r < wanted.rows; ++r)
+    errors.push_back(relative_error(got.row(r), wanted.row(r)));
+  std::ranges::sort(errors);
+  CAPTURE(errors);
+  CHECK(errors[errors.size() / 2] < 0.10);
+
+  // Without leave no two ranks go onto one card.
+  std::vector<DeviceRank> ranks;
+  for (int rank = 0; rank < 4; ++rank) {
+    auto context = cu::Context::retain(card->driver(), 0);
+    auto weights = value_or_throw(executor::DeviceWeights::load(
+        context, open(), {.tp_rank = rank, .tp_size = 4, .threads = 2}));
+    ranks.push_back({std::move(context), std::move(weights)});
+  }
+  CHECK_THROWS_WITH(DeviceEngine(std::move(ranks), engine->config(), test::emulated_source(),
+                                 {.max_context = 2048, .max_sequences = 1}),
+                    Catch::Contains("a card of its own"));
 }
 
 TEST_CASE("a tensor parallel rank that fails takes the others down with one message",

@@ -57,7 +57,8 @@ TEST_CASE("a card with too little memory says how much is needed and keeps none"
       FAIL("no error");
     } catch (const EngineError& error) {
       CAPTURE(memory, error.what());
-      CHECK(error.error().code == ErrorCode::cuda);
+      // The card's word while the weights are loaded, the plan's afterwards.
+      CHECK((error.error().code == ErrorCode::cuda || error.error().code == ErrorCode::exhausted));
       CHECK_THAT(error.what(),
                  Catch::Contains("GB") || Catch::Contains("MB") || Catch::Contains("bytes"));
     }

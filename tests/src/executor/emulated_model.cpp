@@ -20,6 +20,7 @@ std::unique_ptr<DeviceEngine> emulated_engine(
                                                       .max_sequences = max_sequences,
                                                       .jobs = 2,
                                                       .graphs = false,
+                                                      .shared_card = true,
                                                       .peer_limit_ms = peer_limit_ms});
 }
 

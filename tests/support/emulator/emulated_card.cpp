@@ -58,8 +58,9 @@ Result<jit::CompiledKernel> EmulatorCompiler::compile(const jit::CompileJob& job
   const std::string root = source_root_.string();
   const std::string command = fmt::format(
       "c++ -std=c++20 -O1 -w -fPIC -shared -fvisibility=hidden -fno-gnu-unique "
-      "-I {0}/tests/support/emulator -I {0} {1} -o {2} > {2}.log 2>&1",
-      root, source.string(), object.string());
+      "{3}-I {0}/tests/support/emulator -I {0} {1} -o {2} > {2}.log 2>&1",
+      root, source.string(), object.string(),
+      overlay_.empty() ? std::string() : "-I " + overlay_.string() + " ");
   if (std::system(command.c_str()) != 0) {
     std::ifstream log(object.string() + ".log");
     std::string text((std::istreambuf_iterator<char>(log)), {});

@@ -13,15 +13,19 @@ namespace ingot::test {
 /// symbols, and the source tree must be there.
 class EmulatorCompiler : public jit::Compiler {
  public:
-  /// @param folder  where the shared objects lie
-  EmulatorCompiler(std::filesystem::path source_root, std::filesystem::path folder)
-      : source_root_(std::move(source_root)), folder_(std::move(folder)) {}
+  /// @param folder   where the shared objects lie
+  /// @param overlay  templates, and what they include, that are taken instead of the tree's
+  EmulatorCompiler(std::filesystem::path source_root, std::filesystem::path folder,
+                   std::filesystem::path overlay = {})
+      : source_root_(std::move(source_root)),
+        folder_(std::move(folder)),
+        overlay_(std::move(overlay)) {}
 
   jit::CompilerIdentity identity() const override { return {"0.0", "emulator"}; }
   Result<jit::CompiledKernel> compile(const jit::CompileJob& job) override;
 
  private:
-  std::filesystem::path source_root_, folder_;
+  std::filesystem::path source_root_, folder_, overlay_;
 };
 
 /// A Hopper card in the host's memory whose kernels run on the emulator.

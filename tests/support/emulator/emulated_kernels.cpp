@@ -8,16 +8,26 @@
 
 namespace ingot::test {
 
-std::shared_ptr<jit::KernelStore> emulated_kernels() {
+std::filesystem::path emulated_source_root() {
+  const char* root = std::getenv("INGOT_TEST_SOURCE");
+  return root != nullptr ? root : ".";
+}
+
+std::shared_ptr<jit::KernelStore> emulated_kernels_in(const std::filesystem::path& folder) {
+  return std::make_shared<jit::KernelStore>(
+      kernels::embedded_templates(),
+      std::shared_ptr<jit::Compiler>(
+          std::make_shared<EmulatorCompiler>(emulated_source_root(), folder)),
+      jit::KernelStore::Options{.directories = {folder}, .frozen = false});
+}
+
+const std::filesystem::path& emulated_kernel_folder() {
   static const TempDir folder;
-  static const auto store = [] {
-    const char* root = std::getenv("INGOT_TEST_SOURCE");
-    return std::make_shared<jit::KernelStore>(
-        kernels::embedded_templates(),
-        std::shared_ptr<jit::Compiler>(
-            std::make_shared<EmulatorCompiler>(root != nullptr ? root : ".", folder.path())),
-        jit::KernelStore::Options{.directories = {folder.path()}, .frozen = false});
-  }();
+  return folder.path();
+}
+
+std::shared_ptr<jit::KernelStore> emulated_kernels() {
+  static const auto store = emulated_kernels_in(emulated_kernel_folder());
   return store;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <memory>
 
 #include "runtime/jit/kernel_store.hpp"
@@ -10,9 +11,15 @@ namespace ingot::test {
 /// Multiprocessors of the card that emulated_source() is for.
 constexpr int kEmulatedMultiprocessors = 4;
 
-/// Kernels for the emulator, compiled once for all test cases of a program. INGOT_TEST_SOURCE names
-/// the source tree.
+/// The source tree, which INGOT_TEST_SOURCE names.
+std::filesystem::path emulated_source_root();
+
+/// Kernels for the emulator, kept in a folder.
+std::shared_ptr<jit::KernelStore> emulated_kernels_in(const std::filesystem::path& folder);
+
+/// The same, compiled once for all test cases of a program; and their folder.
 std::shared_ptr<jit::KernelStore> emulated_kernels();
+const std::filesystem::path& emulated_kernel_folder();
 
 /// The same for a device engine; without tuning records.
 KernelSource emulated_source();

@@ -1,0 +1,112 @@
+#include "src/cli/card_tuning.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+
+#include "runtime/base/log.hpp"
+#include "runtime/base/shared_library.hpp"
+#include "src/cli/interrupt.hpp"
+#include "src/cli/progress.hpp"
+#include "src/cli/trial_command.hpp"
+#include "src/trials/tuning_plan.hpp"
+#include "tuner/child_bench.hpp"
+#include "tuner/look_up.hpp"
+
+namespace ingot {
+namespace {
+
+double steady_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::vector<TuningRequest> requests_of(const CardTuning& tuning) {
+  return value_or_throw(
+      trials::tuning_plan(tuning.config, tuning.tp_size, tuning.buckets, tuning.card.limits));
+}
+
+CardTuned run_tuning(const CardTuning& tuning, std::span<const TuningRequest> requests,
+                     jit::KernelStore& kernels, TuningStore& records) {
+  const InterruptGuard interrupt;
+  Progress progress(Progress::standard_error());
+  ChildBench bench({.worker_command = trial_worker_command({.cache = tuning.cache,
+                                                            .config_json = tuning.config_json,
+                                                            .tp_size = tuning.tp_size,
+                                                            .device = tuning.device,
+                                                            .jobs = tuning.jobs,
+                                                            .buckets = tuning.buckets}),
+                    // A bucket's default kernels may have to be compiled first.
+                    .enter_timeout = std::chrono::minutes(10)});
+  SingleRank alone;
+  const double start_s = steady_s();
+  // A request to stop is a budget that is spent.
+  constexpr double kOver_s = 1e9;
+  TuneOptions options{
+      .device = tuning.card.device,
+      .tp_size = tuning.tp_size,
+      .policy = policy_text(SearchPolicy{}, MeasurePolicy{}),
+      .budget_s = tuning.budget_s,
+      .jobs = tuning.jobs,
+      .retune = tuning.retune,
+      .now_s = [&] { return steady_s() + (interrupt.requested() != 0 ? kOver_s : 0); }};
+  if (!std::isfinite(options.budget_s)) options.budget_s = kOver_s / 2;
+  options.progress = [&](const TuneProgress& at) {
+    if (!progress.due()) return;
+    const double spent_s = steady_s() - start_s;
+    progress.show(fmt::format(
+        "tuning {} of {}: {}, {} of {} candidates left; {:.0f} s{}; {}", at.request + 1,
+        at.requests, at.step, at.candidates_left, at.candidates, spent_s,
+        std::isfinite(tuning.budget_s) ? fmt::format(" of {:.0f}", tuning.budget_s) : std::string(),
+        at.title));
+  };
+  CardTuned tuned{.report = tune(requests, kernels, bench, records, alone, options), .signal = 0};
+  tuned.report.seconds = steady_s() - start_s;
+  tuned.signal = interrupt.requested();
+  return tuned;
+}
+
+}  // namespace
+
+CardTuned tune_card(const CardTuning& tuning, jit::KernelStore& kernels, TuningStore& records) {
+  return run_tuning(tuning, requests_of(tuning), kernels, records);
+}
+
+void tune_first_run(const CardTuning& tuning, jit::KernelStore& kernels, TuningStore& records) {
+  if (tuning.cache.frozen || tuning.budget_s <= 0) return;
+  // Whether anything was ever tuned shows in the first bucket, whose kernels come first.
+  CardTuning first = tuning;
+  first.buckets.resize(std::min<std::size_t>(first.buckets.size(), 1));
+  const TuningScope scope{.device = tuning.card.device,
+                          .tp_size = tuning.tp_size,
+                          .policy = policy_text(SearchPolicy{}, MeasurePolicy{})};
+  const LookUp known = value_or_throw(look_up(requests_of(first), scope, kernels, records, {}));
+  if (known.with_choice == 0) return;
+  if (known.tuned > 0) {
+    if (const std::string line = known.missing_line(); !line.empty()) log::info("{}", line);
+    return;
+  }
+  log::info(
+      "the first run with this model on {}: choosing kernels for it, at most {:.0f} s "
+      "(tuning.budget)",
+      tuning.card.device.name, tuning.budget_s);
+  const CardTuned tuned = run_tuning(tuning, requests_of(tuning), kernels, records);
+  const TuneReport& report = tuned.report;
+  const int left = report.count(TuneState::left) + report.count(TuneState::cut_short);
+  log::info(
+      "{} in {:.0f} s{}", report.coverage(), report.seconds,
+      left > 0 ? "; the others run with their defaults until `ingot prewarm` tunes them" : "");
+}
+
+Result<int> ordinal_of(const Card& card, const KernelCacheOptions& options) {
+  const auto driver = cu::DriverApi::open(library_search_path(options.library_dirs));
+  if (!driver) return Unexpected(driver.error());
+  for (const cu::DeviceInfo& info : cu::list_devices(**driver)) {
+    const auto other = card_of(**driver, info);
+    if (other && other->device == card.device && other->limits == card.limits) return info.ordinal;
+  }
+  return fail(ErrorCode::not_found,
+              fmt::format("this machine shows no {} any more", card.device.name));
+}
+
+}  // namespace ingot

@@ -1,0 +1,113 @@
+#include "src/cli/trial_command.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <string_view>
+#include <utility>
+
+#include "runtime/base/shared_library.hpp"
+#include "runtime/base/subprocess.hpp"
+#include "runtime/cuda/context.hpp"
+#include "runtime/jit/arch.hpp"
+#include "src/trials/step_trials.hpp"
+#include "tuner/trial_worker.hpp"
+
+namespace ingot {
+namespace {
+
+/// "1:1:1:1:4096"
+std::string bucket_text(const StepBucket& bucket) {
+  return fmt::format("{}:{}:{}:{}:{}", bucket.rows, bucket.sequences, bucket.sequence_rows,
+                     bucket.logit_rows, bucket.context);
+}
+
+bool read_number(std::string_view text, std::int64_t& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc{} && end == text.data() + text.size();
+}
+
+bool read_bucket(std::string_view text, StepBucket& bucket) {
+  std::int64_t numbers[5] = {};
+  for (std::int64_t& number : numbers) {
+    if (!read_number(text.substr(0, text.find(':')), number)) return false;
+    text.remove_prefix(std::min(text.find(':'), text.size() - 1) + 1);
+  }
+  bucket = {.rows = static_cast<int>(numbers[0]),
+            .sequences = static_cast<int>(numbers[1]),
+            .sequence_rows = static_cast<int>(numbers[2]),
+            .logit_rows = static_cast<int>(numbers[3]),
+            .context = numbers[4]};
+  return text.empty();
+}
+
+}  // namespace
+
+std::vector<std::string> trial_worker_command(const TrialWorkerOptions& options) {
+  std::vector<std::string> command{"/proc/self/exe", kTrialWorkerCommand};
+  const auto add = [&](std::string_view name, std::string_view value) {
+    command.push_back(fmt::format("{}={}", name, value));
+  };
+  add("config", options.config_json.string());
+  add("tp", std::to_string(options.tp_size));
+  add("device", std::to_string(options.device));
+  add("jobs", std::to_string(options.jobs));
+  for (const auto& folder : options.cache.cache_dirs)
+    add("cache", folder.string());
+  for (const auto& folder : options.cache.library_dirs)
+    add("library", folder.string());
+  if (!options.cache.template_dir.empty()) add("templates", options.cache.template_dir.string());
+  for (const StepBucket& bucket : options.buckets)
+    add("bucket", bucket_text(bucket));
+  return command;
+}
+
+Result<TrialWorkerOptions> parse_trial_worker(const std::vector<std::string>& arguments) {
+  TrialWorkerOptions options;
+  for (const std::string& argument : arguments) {
+    const std::string_view text = argument;
+    const std::string_view name = text.substr(0, text.find('='));
+    const std::string_view value = text.substr(std::min(name.size() + 1, text.size()));
+    std::int64_t number = 0;
+    StepBucket bucket;
+    if (name == "config") {
+      options.config_json = value;
+    } else if (name == "cache") {
+      options.cache.cache_dirs.emplace_back(value);
+    } else if (name == "library") {
+      options.cache.library_dirs.emplace_back(value);
+    } else if (name == "templates") {
+      options.cache.template_dir = value;
+    } else if (name == "tp" && read_number(value, number)) {
+      options.tp_size = static_cast<int>(number);
+    } else if (name == "device" && read_number(value, number)) {
+      options.device = static_cast<int>(number);
+    } else if (name == "jobs" && read_number(value, number)) {
+      options.jobs = static_cast<int>(number);
+    } else if (name == "bucket" && read_bucket(value, bucket)) {
+      options.buckets.push_back(bucket);
+    } else {
+      return fail(ErrorCode::invalid_argument,
+                  fmt::format("a trial worker does not know \"{}\"", argument));
+    }
+  }
+  return options;
+}
+
+int run_trial_worker(const std::vector<std::string>& arguments) {
+  const TrialWorkerOptions options = value_or_throw(parse_trial_worker(arguments));
+  auto driver =
+      value_or_throw(cu::DriverApi::open(library_search_path(options.cache.library_dirs)));
+  cu::Context context = cu::Context::retain(std::move(driver), options.device);
+  std::string arch =
+      value_or_throw(jit::arch_of(context.device().compute_major, context.device().compute_minor));
+  trials::StepTrials trials(std::move(context),
+                            value_or_throw(open_kernel_store(options.cache, options.jobs)),
+                            {.config = value_or_throw(read_model_config(options.config_json)),
+                             .tp_size = options.tp_size,
+                             .buckets = options.buckets},
+                            std::move(arch), options.jobs);
+  return serve_trials(Subprocess::kChildChannel, trials);
+}
+
+}  // namespace ingot

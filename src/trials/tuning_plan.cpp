@@ -1,0 +1,201 @@
+#include "src/trials/tuning_plan.hpp"
+
+#include <algorithm>
+
+#include "kernel_templates/family.hpp"
+#include "src/plan/step_kernels.hpp"
+
+namespace ingot::trials {
+namespace {
+
+/// Collects requests, each once.
+class Requests {
+ public:
+  using Slot = StepKernels::Slot;
+  explicit Requests(const cu::DeviceLimits& device) : device_(device) {}
+
+  template <class First, class... Others>
+  Slot want(const typename First::Problem& problem) {
+    const std::vector<ProblemField> fields = problem_fields(problem);
+    const std::string families = (std::string(First::kStem) + ... + std::string(Others::kStem));
+    for (Slot slot = 0; slot < requests_.size(); ++slot)
+      if (requests_[slot].problem == fields && families_[slot] == families) return slot;
+    auto sets = kernels::competing<First, Others...>(problem, device_);
+    if (sets.empty()) {
+      throw EngineError(ErrorCode::unsupported,
+                        "planning what to tune: " + std::string(First::kStem) +
+                            " has no variant for " + describe(fields));
+    }
+    requests_.push_back(kernels::tuning_request_of(problem, sets));
+    families_.push_back(families);
+    return requests_.size() - 1;
+  }
+
+  const cu::DeviceLimits& limits() const { return device_; }
+  std::vector<TuningRequest>& requests() { return requests_; }
+
+ private:
+  const cu::DeviceLimits& device_;
+  std::vector<TuningRequest> requests_;
+  std::vector<std::string> families_;
+};
+
+double product(double a, double b, double c = 1) {
+  return a * b * c;
+}
+
+/// About what the launches of a step cost, by slot: bytes that are read at the rate of memory, and
+/// what a launch costs whatever it does. Only the order of the requests depends on it.
+class StepCosts {
+ public:
+  StepCosts(const ModelConfig& config, int tp, const StepBucket& bucket, const StepKernels& k)
+      : config_(config) {
+    const double rows = bucket.rows, hidden = config.hidden_size;
+    const double inter = config.moe_intermediate_size / tp;
+    const double heads = static_cast<double>(config.num_heads) / tp * config.head_dim;
+    const double o_dims = static_cast<double>(config.o_groups) * config.o_lora_rank / tp;
+    const int all = config.num_layers;
+    int csa = 0, hca = 0;
+    for (int layer = 0; layer < all; ++layer) {
+      csa += config.layer_kind(layer) == LayerKind::csa ? 1 : 0;
+      hca += config.layer_kind(layer) == LayerKind::hca ? 1 : 0;
+    }
+    const int swa = all - csa - hca;
+    const double streams = product(2 * config.hc_mult, hidden, 2 * rows);
+    for (const StepKernels::Slot slot : k.all)
+      add(slot, 1, 0);
+    add(k.hc_between, 2 * all, product(24 * 4, config.hc_mult * hidden) + streams);
+    add(k.wq_a_wkv, all, product(config.q_lora_rank + config.head_dim, hidden));
+    add(k.q_norm_rope, all, product(4, heads, rows));
+    add(k.kv_append, all, 0);
+    if (swa + hca > 0) add(k.wq_b, swa + hca, product(heads, config.q_lora_rank));
+    const double window = product(config.sliding_window, 584, rows);
+    if (swa > 0) add(k.swa_attention, swa, window + product(4, heads, rows));
+    if (csa > 0) {
+      const double index_dims = static_cast<double>(config.index_heads) * config.index_head_dim;
+      add(k.wq_b_indexer, csa, product(heads + index_dims, config.q_lora_rank));
+      add(k.csa_linear, csa,
+          product(config.index_heads + 4 * config.head_dim + 4 * config.index_head_dim, hidden, 2));
+      add(k.csa_compress, csa, 0);
+      add(k.index_compress, csa, 0);
+      add(k.index_queries, csa, 0);
+      const double entries = static_cast<double>(bucket.context) / 4;
+      add(k.index_scores, csa, product(entries, 68, bucket.sequences));
+      add(k.index_topk, csa, product(entries, 4, rows));
+      add(k.csa_attention, csa,
+          window + product(std::min<double>(config.index_topk, entries), 584, rows) +
+              product(4, heads, rows));
+    }
+    if (hca > 0) {
+      add(k.hca_linear, hca, product(2 * config.head_dim, hidden, 2));
+      add(k.hca_compress, hca, 0);
+      add(k.hca_attention, hca,
+          window + product(static_cast<double>(bucket.context) / 128, 584, rows) +
+              product(4, heads, rows));
+    }
+    add(k.wo_a, all,
+        product(o_dims, static_cast<double>(config.num_heads) * config.head_dim /
+                            std::max(config.o_groups, 1)));
+    add(k.wo_b, all, product(hidden, o_dims));
+    const double gate = product(config.num_experts, hidden, 2);
+    if (config.num_hash_layers < all) add(k.router, all - config.num_hash_layers, gate);
+    if (config.num_hash_layers > 0) add(k.hash_router, config.num_hash_layers, gate);
+    const double read =
+        std::min<double>(config.num_experts, product(config.experts_per_token, rows));
+    add(k.experts, all, product(read, 3 * inter, hidden * 0.53));
+    add(k.shared_up, all, product(2 * inter, hidden));
+    add(k.shared_activation, all, 0);
+    add(k.shared_down, all, product(inter, hidden));
+    if (tp == 1) add(k.expert_sum, all, 0);
+    if (bucket.logit_rows > 0)
+      add(k.head, 1, product(static_cast<double>(config.vocab_size) / tp, hidden, 2));
+  }
+
+  double us(StepKernels::Slot slot) const { return slot < us_.size() ? us_[slot] : 0; }
+
+ private:
+  void add(StepKernels::Slot slot, int launches, double bytes) {
+    constexpr double kLaunch_us = 3, kBytesPerUs = 4e6;
+    if (slot >= us_.size()) us_.resize(slot + 1);
+    us_[slot] = std::max(us_[slot], launches * (kLaunch_us + bytes / kBytesPerUs));
+  }
+
+  const ModelConfig& config_;
+  std::vector<double> us_;
+};
+
+}  // namespace
+
+std::vector<StepBucket> deployed_buckets(const std::vector<int>& batches,
+                                         const std::vector<int>& chunks,
+                                         const std::vector<std::int64_t>& contexts) {
+  std::vector<StepBucket> buckets;
+  const auto decode = [&](int batch) {
+    for (const std::int64_t context : contexts) {
+      buckets.push_back({.rows = batch,
+                         .sequences = batch,
+                         .sequence_rows = 1,
+                         .logit_rows = batch,
+                         .context = context});
+    }
+  };
+  if (!batches.empty()) decode(batches.front());
+  for (auto chunk = chunks.rbegin(); chunk != chunks.rend(); ++chunk) {
+    if (*chunk <= 1) continue;
+    for (const std::int64_t context : contexts) {
+      buckets.push_back({.rows = *chunk,
+                         .sequences = 1,
+                         .sequence_rows = *chunk,
+                         .logit_rows = 1,
+                         .context = std::max<std::int64_t>(context, *chunk)});
+    }
+  }
+  for (std::size_t i = 1; i < batches.size(); ++i)
+    decode(batches[i]);
+  return buckets;
+}
+
+Result<std::vector<TuningRequest>> tuning_plan(const ModelConfig& config, int tp_size,
+                                               const std::vector<StepBucket>& buckets,
+                                               const cu::DeviceLimits& device) {
+  try {
+    Requests requests(device);
+    std::vector<double> share;  // by slot, of the step in which it has most
+    double weight = 1;          // of a bucket: 1, 1/2, 1/3 …
+    for (const StepBucket& bucket : buckets) {
+      const StepKernels kernels =
+          StepKernels::want(requests, config, step_problems(config, tp_size, bucket));
+      const StepCosts costs(config, tp_size, bucket, kernels);
+      double step_us = 0;
+      for (const StepKernels::Slot slot : kernels.all)
+        step_us += costs.us(slot);
+      share.resize(requests.requests().size());
+      for (const StepKernels::Slot slot : kernels.all)
+        share[slot] = std::max(share[slot], weight * costs.us(slot) / step_us);
+      weight = 1 / (1 / weight + 1);
+    }
+    std::vector<std::size_t> order(share.size());
+    for (std::size_t i = 0; i < order.size(); ++i)
+      order[i] = i;
+    const auto has_choice = [&](std::size_t i) {
+      return requests.requests()[i].candidates.size() > 1;
+    };
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      if (has_choice(a) != has_choice(b)) return has_choice(a);
+      return share[a] > share[b];
+    });
+    std::vector<TuningRequest> plan;
+    for (const std::size_t i : order) {
+      TuningRequest& request = requests.requests()[i];
+      const std::string& family = request.candidates.front().family;
+      // One rank by itself cannot try what all of them do together.
+      if (family == kernels::AllReduce::kStem || family == kernels::AllGather::kStem) continue;
+      plan.push_back(std::move(request));
+    }
+    return plan;
+  } catch (const EngineError& error) {
+    return Unexpected(error.error());
+  }
+}
+
+}  // namespace ingot::trials

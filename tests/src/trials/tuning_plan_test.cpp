@@ -1,0 +1,98 @@
+#include "src/trials/tuning_plan.hpp"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "src/cli/trial_command.hpp"
+#include "tests/support/temp_dir.hpp"
+
+using namespace ingot;
+
+namespace {
+
+ModelConfig flash() {
+  return value_or_throw(read_model_config(test::golden_dir().parent_path().parent_path() /
+                                          "configs/deepseek-v4-flash/config.json"));
+}
+
+std::vector<TuningRequest> plan_of(const std::vector<StepBucket>& buckets, int tp = 1) {
+  return value_or_throw(
+      trials::tuning_plan(flash(), tp, buckets, value_or_throw(cu::limits_of_arch("sm_90a"))));
+}
+
+/// Where the first request of a family stands in the plan.
+std::size_t place_of(const std::vector<TuningRequest>& plan, const std::string& family) {
+  return static_cast<std::size_t>(std::find_if(plan.begin(), plan.end(),
+                                               [&](const TuningRequest& one) {
+                                                 const auto families = one.families();
+                                                 return std::find(families.begin(), families.end(),
+                                                                  family) != families.end();
+                                               }) -
+                                  plan.begin());
+}
+
+}  // namespace
+
+TEST_CASE("what takes most of a step is tuned first", "[cpu][trials]") {
+  const auto plan = plan_of(trials::deployed_buckets({1}, {}, {4096}));
+  REQUIRE(plan.size() > 25);
+  CHECK(place_of(plan, "moe_decode") == 0);
+  CHECK(place_of(plan, "fp8_linear") < place_of(plan, "sparse_mla_decode"));
+  CHECK(place_of(plan, "grouped_linear") < place_of(plan, "rms_norm"));
+  CHECK(place_of(plan, "hc_pre") < place_of(plan, "act_quant"));
+  // Those without a choice come last.
+  const auto first_single = std::find_if(plan.begin(), plan.end(), [](const TuningRequest& one) {
+    return one.candidates.size() == 1;
+  });
+  CHECK(std::all_of(first_single, plan.end(),
+                    [](const TuningRequest& one) { return one.candidates.size() == 1; }));
+}
+
+TEST_CASE("a problem that several buckets have is tuned once", "[cpu][trials]") {
+  const auto one = plan_of(trials::deployed_buckets({4}, {}, {4096}));
+  const auto two = plan_of(trials::deployed_buckets({4}, {}, {4096, 32768}));
+  CHECK(two.size() > one.size());
+  CHECK(two.size() < one.size() + 6);  // only what depends on the context
+  std::vector<std::string> titles;
+  for (const TuningRequest& request : two)
+    titles.push_back(request.title());
+  std::sort(titles.begin(), titles.end());
+  CHECK(std::adjacent_find(titles.begin(), titles.end()) == titles.end());
+}
+
+TEST_CASE("buckets of one sequence come first, then whole chunks, then larger batches",
+          "[cpu][trials]") {
+  const auto buckets = trials::deployed_buckets({1, 8}, {1, 64, 256}, {4096, 32768});
+  REQUIRE(buckets.size() == 8);
+  CHECK(buckets[0] == StepBucket{});
+  CHECK(buckets[1].context == 32768);
+  CHECK(buckets[2].sequence_rows == 256);
+  CHECK(buckets[2].logit_rows == 1);
+  CHECK(buckets[4].sequence_rows == 64);
+  CHECK(buckets[6].sequences == 8);
+}
+
+TEST_CASE("a trial worker's command line says all that it is told", "[cpu][trials]") {
+  const TrialWorkerOptions options{.cache = {.cache_dirs = {"/a b", "/c=d"},
+                                             .library_dirs = {"/lib"},
+                                             .template_dir = "/templates",
+                                             .frozen = false},
+                                   .config_json = "/model/config.json",
+                                   .tp_size = 4,
+                                   .device = 2,
+                                   .jobs = 3,
+                                   .buckets = trials::deployed_buckets({1}, {64}, {4096})};
+  const auto command = trial_worker_command(options);
+  REQUIRE(command[1] == kTrialWorkerCommand);
+  const auto read = value_or_throw(parse_trial_worker({command.begin() + 2, command.end()}));
+  CHECK(read.cache.cache_dirs == options.cache.cache_dirs);
+  CHECK(read.cache.library_dirs == options.cache.library_dirs);
+  CHECK(read.cache.template_dir == options.cache.template_dir);
+  CHECK(read.config_json == options.config_json);
+  CHECK(read.tp_size == 4);
+  CHECK(read.device == 2);
+  CHECK(read.jobs == 3);
+  CHECK(read.buckets == options.buckets);
+  for (const char* bad : {"bucket=1:2", "bucket=1:1:1:1:x", "tp=", "what=1", "bucket=1:1:1:1:1:1"})
+    CHECK_FALSE(parse_trial_worker({bad}));
+}
