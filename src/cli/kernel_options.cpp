@@ -119,7 +119,7 @@ Result<PrewarmOptions> prewarm_options(const PrewarmFlags& flags, const Settings
     options.jobs = static_cast<int>(*jobs);
   }
   if (!flags.time_budget.empty()) {
-    const auto seconds = number("--time-budget", flags.time_budget, 0, 1000000);
+    const auto seconds = parse_number("--time-budget", flags.time_budget, 0, 1000000);
     if (!seconds) return Unexpected(seconds.error());
     options.time_budget_s = static_cast<double>(*seconds);
   }
