@@ -128,6 +128,11 @@ TrialOutputs::TrialOutputs(const std::vector<StepOutput>& outputs, const EdgeCas
       if (form.form == Form::fp8_tiles) {
         output.stretches.push_back(
             {reinterpret_cast<cu::CUdeviceptr>(form.scales), form.bytes / 128 * sizeof(float)});
+      } else if (form.form == Form::fp8_rows) {
+        const std::uint64_t rows = form.bytes / static_cast<std::uint64_t>(form.columns);
+        output.stretches.push_back(
+            {reinterpret_cast<cu::CUdeviceptr>(form.scales),
+             rows * static_cast<std::uint64_t>(form.scale_stride) * sizeof(float)});
       }
     }
     if (!output.stretches.empty()) outputs_.push_back(std::move(output));
