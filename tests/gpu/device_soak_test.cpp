@@ -79,7 +79,7 @@ std::uint64_t checksum(std::span<const TokenId> tokens) {
 }  // namespace
 
 TEST_CASE("ten thousand steps of joins and leaves leave every answer and the memory as they were",
-          "[gpu][model][soak]") {
+          "[gpu][model][soak][long]") {
   const auto folder = test::golden_dir().parent_path().parent_path() / "configs/models/ingot-tiny";
   const auto tokenizer = value_or_throw(Tokenizer::load(folder));
   auto context = test::gpu_context_or_skip();

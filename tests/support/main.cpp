@@ -21,7 +21,7 @@ int reasons = 0;  // given for skipping, in the cases that have ended
 
 /// A test that needs a GPU may hang in a driver or on another rank; nothing but ending the process
 /// helps then. The message says which test and what it noted last.
-constexpr unsigned kGpuTestSeconds = 20;
+constexpr unsigned kGpuTestSeconds = 20, kLongGpuTestSeconds = 180;
 char running_test[256];
 
 void end_hung_test(int) {
@@ -38,13 +38,14 @@ void end_hung_test(int) {
 struct CaseCounter : Catch::TestEventListenerBase {
   using TestEventListenerBase::TestEventListenerBase;
   void testCaseStarting(const Catch::TestCaseInfo& info) override {
-    if (std::find(info.lcaseTags.begin(), info.lcaseTags.end(), "gpu") == info.lcaseTags.end()) {
-      return;
-    }
+    const auto tagged = [&](const char* tag) {
+      return std::find(info.lcaseTags.begin(), info.lcaseTags.end(), tag) != info.lcaseTags.end();
+    };
+    if (!tagged("gpu")) return;
     std::strncpy(running_test, info.name.c_str(), sizeof running_test - 1);
     std::fflush(stdout);
     (void)std::signal(SIGALRM, end_hung_test);
-    ::alarm(kGpuTestSeconds);
+    ::alarm(tagged("long") ? kLongGpuTestSeconds : kGpuTestSeconds);
   }
   void testCaseEnded(const Catch::TestCaseStats& stats) override {
     ::alarm(0);
