@@ -46,7 +46,7 @@ __forceinline__ void store_16(u8* to, uint4 words) {
 
 // RMSNorm of one token's query latent, by a warp.
 __forceinline__ void normalize_latent(const RopeKvAppendArgs& args, int token, int lane) {
-  constexpr int VECTORS = LATENT_DIMS / 8, STEPS = (VECTORS + 31) / 32;
+  constexpr int VECTORS = LATENT_DIMS / 8, STEPS = VECTORS > 0 ? (VECTORS + 31) / 32 : 1;
   uint4 weight[STEPS], x[STEPS];
   const auto exists = [&](int step) { return step * 32 + lane < VECTORS; };
   const auto load = [&](const bf16* from, int step) {

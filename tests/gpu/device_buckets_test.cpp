@@ -19,7 +19,7 @@ using Logits = std::vector<std::vector<float>>;
 class Batch {
  public:
   Batch(Engine& engine, int count, std::size_t prompt)
-      : engine_(engine), tokens_(some_tokens(512, prompt + 64)) {
+      : engine_(engine), tokens_(some_tokens(512, prompt + 640)) {
     for (int i = 0; i < count; ++i) {
       ids_.push_back(engine.create_sequence());
       if (prompt == 0) continue;
