@@ -226,7 +226,7 @@ class Exchange {
   peer::Patience patience_;
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
     all_reduce(const __grid_constant__ AllReduceArgs args) {
   constexpr int kPrefetchBlocks = 4;
   if (blockIdx.x < kPrefetchBlocks)

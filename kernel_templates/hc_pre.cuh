@@ -301,7 +301,7 @@ __forceinline__ void finish_token(const HcPreArgs& args, u8* shared, int token, 
                                   int warp, int lane) {
   const i64 row = static_cast<i64>(token) * HIDDEN;
   const bf16* const x_row = args.streams + row * HC_STREAMS;
-  uint4 x[STEPS][HC_STREAMS], f[STEPS], weights[STEPS];
+  uint4 x[STEPS][HC_STREAMS], f[STEPS];
   const auto vector_of = [&](int step) {
     return step * COLUMN_THREADS + static_cast<int>(threadIdx.x);
   };
@@ -314,16 +314,6 @@ __forceinline__ void finish_token(const HcPreArgs& args, u8* shared, int token, 
     if (AFTER_SUBLAYER)
       f[step] = *reinterpret_cast<const uint4*>(args.sublayer + row + vector_of(step) * 8);
   }
-  // Coefficients come straight from memory: asked for before the wait for the sums.
-#pragma unroll
-  for (int step = 0; step < STEPS; ++step)
-    if (vector_of(step) < VECTORS)
-      weights[step] = *reinterpret_cast<const uint4*>(args.norm + vector_of(step) * 8);
-  const float pre_scale = args.scale[0];
-  float pre_base[HC_STREAMS];
-#pragma unroll
-  for (int i = 0; i < HC_STREAMS; ++i)
-    pre_base[i] = args.base[i];
   if constexpr (AFTER_SUBLAYER) {
     const auto expand = hc::Expand::load(args.post_in + static_cast<i64>(token) * HC_STREAMS,
                                          args.comb_in + static_cast<i64>(token) * 16);
@@ -364,7 +354,7 @@ __forceinline__ void finish_token(const HcPreArgs& args, u8* shared, int token, 
   const float of_streams = inverse_rms(squares, HC_STREAMS * HIDDEN, args.norm_epsilon);
 #pragma unroll
   for (int i = 0; i < HC_STREAMS; ++i)
-    pre[i] = hc::sigmoid(fmaf(pre[i] * of_streams, pre_scale, pre_base[i])) + args.hc_epsilon;
+    pre[i] = hc::sigmoid(fmaf(pre[i] * of_streams, args.scale[0], args.base[i])) + args.hc_epsilon;
 
   uint4 u[STEPS];
   float u_squares = 0.0f;
@@ -408,7 +398,7 @@ __forceinline__ void finish_token(const HcPreArgs& args, u8* shared, int token, 
     const bool exists = vector < VECTORS;
     uint4 y = make_uint4(0, 0, 0, 0);
     if (exists) {
-      const uint4 w = weights[step];
+      const uint4 w = *reinterpret_cast<const uint4*>(args.norm + vector * 8);
       const auto normalized = [&](u32 weight, u32 value) {
         return pack_bf16(low_to_float(weight) * (low_to_float(value) * scale),
                          high_to_float(weight) * (high_to_float(value) * scale));
@@ -428,7 +418,7 @@ __forceinline__ void finish_token(const HcPreArgs& args, u8* shared, int token, 
         if (args.row_codes != nullptr) {
           *reinterpret_cast<uint2*>(args.row_codes + row + vector * 8) = group.codes;
           if (part == 0)
-            args.row_scale[static_cast<i64>(token) * act_quant_scale_stride(HIDDEN) + k] =
+            args.row_scale[static_cast<u32>(token) * act_quant_scale_stride(HIDDEN) + k] =
                 group.scale;
         }
       }
@@ -436,33 +426,21 @@ __forceinline__ void finish_token(const HcPreArgs& args, u8* shared, int token, 
   }
 }
 
-// Scale and base of the mixes behind `pre`.
-struct MixCoefficients {
-  float post_scale, comb_scale, base[HC_MIXES - HC_STREAMS];
-
-  __forceinline__ void load(const HcPreArgs& args) {
-    post_scale = args.scale[1];
-    comb_scale = args.scale[2];
-#pragma unroll
-    for (int i = 0; i < HC_MIXES - HC_STREAMS; ++i)
-      base[i] = args.base[HC_STREAMS + i];
-  }
-};
-
 // The extra warp: post and comb of the tokens whose mixes it has collected, one per lane.
-__forceinline__ void finish_mixes(const HcPreArgs& args, const MixCoefficients& of,
-                                  const float* mixes, int token, int lane, int count) {
+__forceinline__ void finish_mixes(const HcPreArgs& args, const float* mixes, int token, int lane,
+                                  int count) {
   if (lane < count) {
     const float* const m = mixes + lane * (VALUES + 1);
     const float r = inverse_rms(m[SQUARES], HC_STREAMS * HIDDEN, args.norm_epsilon);
     float post[HC_STREAMS], comb[HC_STREAMS][HC_STREAMS];
 #pragma unroll
     for (int j = 0; j < HC_STREAMS; ++j) {
-      post[j] = 2.0f * hc::sigmoid(fmaf(m[HC_STREAMS + j] * r, of.post_scale, of.base[j]));
+      post[j] =
+          2.0f * hc::sigmoid(fmaf(m[HC_STREAMS + j] * r, args.scale[1], args.base[HC_STREAMS + j]));
 #pragma unroll
       for (int k = 0; k < HC_STREAMS; ++k) {
-        const int at = HC_STREAMS + j * HC_STREAMS + k;
-        comb[j][k] = fmaf(m[HC_STREAMS + at] * r, of.comb_scale, of.base[at]);
+        const int at = 2 * HC_STREAMS + j * HC_STREAMS + k;
+        comb[j][k] = fmaf(m[at] * r, args.scale[2], args.base[at]);
       }
     }
     hc::sinkhorn(comb, args.sinkhorn, args.hc_epsilon);
@@ -476,11 +454,7 @@ __forceinline__ void finish_mixes(const HcPreArgs& args, const MixCoefficients& 
   __syncwarp();
 }
 
-// Of at most 128 registers a thread: a block then starts beside those of the launch before, and has
-// its weights when its turn comes.
-constexpr int REGISTER_LIMIT_THREADS = THREADS < 512 ? 512 : THREADS;
-
-extern "C" __global__ void __launch_bounds__(REGISTER_LIMIT_THREADS, 1)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
     hc_pre(const __grid_constant__ HcPreArgs args) {
   u8* const shared = ptx::dynamic_shared_memory();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -488,10 +462,8 @@ extern "C" __global__ void __launch_bounds__(REGISTER_LIMIT_THREADS, 1)
   const bool mixes_columns = warp < WARPS;
   const int chunk = static_cast<int>(blockIdx.x) * WARPS + warp;
   Weights weights;
-  MixCoefficients coefficients;
   // The weights do not wait for the predecessor: they depend on nothing.
   if (STATIONARY && mixes_columns) weights.load(args, chunk, lane);
-  if (!HEAD && !mixes_columns) coefficients.load(args);
   release_successor();
   wait_for_predecessor();
   if (mixes_columns) {
@@ -528,14 +500,13 @@ extern "C" __global__ void __launch_bounds__(REGISTER_LIMIT_THREADS, 1)
       if (lane == collected) mine = token;
       __syncwarp();
       if (++collected == HC_ROUND) {
-        finish_mixes(args, coefficients, mixes, mine, lane, collected);
+        finish_mixes(args, mixes, mine, lane, collected);
         collected = 0;
       }
     }
     parity ^= 1;
   }
-  if (!mixes_columns && collected > 0)
-    finish_mixes(args, coefficients, mixes, mine, lane, collected);
+  if (!mixes_columns && collected > 0) finish_mixes(args, mixes, mine, lane, collected);
 }
 
 }  // namespace ingot::kernels
