@@ -49,7 +49,7 @@ struct Fp8LinearSm90 {
     base.COLS = problem.cols;
     base.QUANTIZE = base.X_RESIDENT = problem.x_bf16;
     base = untuned_linear(
-        base, problem.work(), {8, 16, 32, 64, 128}, {2, 4, 5, 6, 8, 12}, {1, 2, 3, 4, 8},
+        base, problem.work(), {8, 16, 32, 64, 128}, {2, 4, 6, 8, 12}, {1, 2, 3, 4, 8},
         [=](const Params& c) { return smem_bytes(problem, c); }, device);
     return Space<Params>(base)
         .axis(&Params::TOKENS, {8, 16, 32, 64, 128})
