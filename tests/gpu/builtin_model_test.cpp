@@ -87,7 +87,8 @@ double relative_error(std::span<const float> got, std::span<const float> wanted)
 
 }  // namespace
 
-TEST_CASE("the built-in model says on the GPU what it says on the CPU", "[gpu][model][builtin][long]") {
+TEST_CASE("the built-in model says on the GPU what it says on the CPU",
+          "[gpu][model][builtin][long]") {
   const Checkpoint checkpoint = value_or_throw(open_checkpoint(model_folder()));
   const Tokenizer tokenizer = value_or_throw(Tokenizer::load(model_folder()));
   const auto engine =

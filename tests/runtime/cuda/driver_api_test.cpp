@@ -45,8 +45,8 @@ TEST_CASE("a driver that lacks a function is too old, and the message says what 
   const auto driver = cu::DriverApi::open({folder.path()});
   REQUIRE_FALSE(driver);
   CHECK(driver.error().code == ErrorCode::not_found);
-  CHECK_THAT(driver.error().message, Catch::Contains("the driver is too old") &&
-                                         Catch::Contains("install version 550"));
+  CHECK_THAT(driver.error().message,
+             Catch::Contains("the driver is too old") && Catch::Contains("install version 550"));
 }
 
 TEST_CASE("every entry point of our table is exported by the toolkit's stub of the driver",
