@@ -75,6 +75,9 @@ ProgramResult run_ingot(const std::vector<std::string>& arguments, const Program
   const pid_t child = ::fork();
   if (child < 0) throw std::runtime_error("fork");
   if (child == 0) {
+    // What started the tests in the background, or under nohup, has these ignored.
+    ::signal(SIGINT, SIG_DFL);
+    ::signal(SIGHUP, SIG_DFL);
     ::dup2(in.read, STDIN_FILENO);
     const int file = options.output_file.empty()
                          ? -1
