@@ -50,12 +50,12 @@ std::vector<nlohmann::json> json_lines(const std::string& text) {
   return lines;
 }
 
-/// A copy of the templates in which rms_norm ends with `line`.
+/// A copy of the templates in which expert_sum ends with `line`.
 std::filesystem::path templates_with(const TempDir& folder, const std::string& line) {
   const auto copy = folder / "templates";
   std::filesystem::copy(source_tree() / "kernel_templates", copy,
                         std::filesystem::copy_options::recursive);
-  write_file(copy / "rms_norm.cuh", read_file(copy / "rms_norm.cuh") + line + "\n");
+  write_file(copy / "expert_sum.cuh", read_file(copy / "expert_sum.cuh") + line + "\n");
   return copy;
 }
 
@@ -97,14 +97,14 @@ TEST_CASE("a compiler that crashes on one variant is told by the exit status, th
   const TempDir folder;
   const bool crash = GENERATE(true, false);
   const auto templates =
-      templates_with(folder, crash ? "// fake: crash when constexpr int HIDDEN = 1024;"
-                                   : "// fake: refuse when constexpr int HIDDEN = 1024;");
+      templates_with(folder, crash ? "// fake: crash when constexpr int VECTOR = 8;"
+                                   : "// fake: refuse when constexpr int VECTOR = 8;");
   const auto arguments =
       prewarm({"--arch", "sm_90a", "--json", "--template-dir", templates.string()});
   const auto first = run(arguments, home.path());
   CAPTURE(first.err, first.out);
   CHECK(first.status == 1);
-  CHECK_THAT(first.err, Catch::Contains("HIDDEN=1024") &&
+  CHECK_THAT(first.err, Catch::Contains("VECTOR=8") &&
                             Catch::Contains(crash ? "crashed: signal 11" : "error: refused"));
   CHECK(std::count(first.err.begin(), first.err.end(), '\n') == 1);
   const auto lines = json_lines(first.out);
@@ -168,20 +168,22 @@ TEST_CASE("the cache is listed, verified, explained, carried and collected", "[c
     CHECK(line["arch"] == "sm_80");
   CHECK(lines[0]["nvrtc"] == "13.0");
   CHECK(std::any_of(lines.begin(), lines.end(), [](const auto& line) {
-    return line["family"] == "rms_norm" && line["params"].contains("HIDDEN");
+    return line["family"] == "expert_sum" && line["params"].contains("VECTOR");
   }));
   const std::size_t all = json_lines(run({"cache", "list", "--json"}, home.path()).out).size();
   CHECK(all > lines.size());
 
   CHECK_THAT(
-      run({"cache", "explain", "rms_norm", "HIDDEN=1024", "--arch", "sm_90a"}, home.path()).out,
+      run({"cache", "explain", "expert_sum", "THREADS=128", "--arch", "sm_90a"}, home.path()).out,
       Catch::Contains("hit: "));
-  const auto miss = run(
-      {"cache", "explain", "rms_norm", "HIDDEN=1024", "VECTOR=8", "--arch", "sm_90a"}, home.path());
+  const auto miss =
+      run({"cache", "explain", "expert_sum", "THREADS=128", "VECTOR=4", "--arch", "sm_90a"},
+          home.path());
   CHECK(miss.status == 0);
-  CHECK_THAT(miss.out, Catch::Contains("param VECTOR: wanted 8, the entry has 4"));
-  CHECK(run({"cache", "explain", "rms_norm", "WIDTH=5", "--arch", "sm_90a"}, home.path()).status ==
-        2);
+  CHECK_THAT(miss.out, Catch::Contains("param VECTOR: wanted 4, the entry has 8"));
+  CHECK(
+      run({"cache", "explain", "expert_sum", "WIDTH=5", "--arch", "sm_90a"}, home.path()).status ==
+      2);
   CHECK(run({"cache", "explain", "absent", "--arch", "sm_90a"}, home.path()).status == 2);
 
   const TempDir elsewhere;

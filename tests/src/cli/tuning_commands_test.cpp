@@ -158,7 +158,7 @@ TEST_CASE("tuning choices are listed, verified, explained and collected", "[cpu]
   const auto listed = run({"cache", "list"}, home.path());
   CHECK_THAT(
       listed.out,
-      Catch::Contains("tuning rms_norm hidden=1024 rows=1 on NVIDIA H200, TP 1: rms_norm ") &&
+      Catch::Contains("tuning expert_sum hidden=4096 tokens=1 on NVIDIA H200, TP 1: expert_sum ") &&
           Catch::Contains("10.00 us, 2.00 times as fast as the default; noise 0.5 %, 0 ties, "
                           "0 barred of") &&
           Catch::Contains("0 kernels, 0 barred, " + std::to_string(records.size()) +
@@ -169,23 +169,23 @@ TEST_CASE("tuning choices are listed, verified, explained and collected", "[cpu]
   CHECK(line["candidates"].back()["standing"] == "chosen");
 
   const auto explain = [&] {
-    const auto result = run({"cache", "explain", "rms_norm", "--arch", "sm_90a"}, home.path());
+    const auto result = run({"cache", "explain", "expert_sum", "--arch", "sm_90a"}, home.path());
     CAPTURE(result.err);
     CHECK(result.status == 0);
     return result.out;
   };
   CHECK(explain().find("not used here") == std::string::npos);
   // A record of other templates, of another NVRTC and measured in another way.
-  const auto of_norm = std::find_if(records.begin(), records.end(), [](const auto& record) {
-    return record.key.families.front().stem == "rms_norm";
+  const auto of_sum = std::find_if(records.begin(), records.end(), [](const auto& record) {
+    return record.key.families.front().stem == "expert_sum";
   });
-  REQUIRE(of_norm != records.end());
-  TuningRecord stale = *of_norm;
+  REQUIRE(of_sum != records.end());
+  TuningRecord stale = *of_sum;
   stale.key.families.front().source_digest = "0";
   stale.key.compiler.version = "12.9";
   stale.key.policy = "by eye";
   publish({stale}, home.path());
-  CHECK_THAT(explain(), Catch::Contains("not used here: template of rms_norm: wanted ") &&
+  CHECK_THAT(explain(), Catch::Contains("not used here: template of expert_sum: wanted ") &&
                             Catch::Contains("not used here: compiler (NVRTC version): wanted 13.0, "
                                             "the record has 12.9") &&
                             Catch::Contains("not used here: policy"));
@@ -222,11 +222,11 @@ TEST_CASE("a bundle with a damaged tuning record imports nothing at all", "[cpu]
 TEST_CASE("prewarm applies pins and disabled families, and refuses what there is not by name",
           "[cpu][cli][cache]") {
   const TempDir home;
-  const auto pinned = run(prewarm({"--pin", "rms_norm.VECTOR=8"}), home.path());
+  const auto pinned = run(prewarm({"--pin", "expert_sum.VECTOR=4"}), home.path());
   CAPTURE(pinned.err);
   CHECK(pinned.status == 0);
-  CHECK_THAT(pinned.out, Catch::Contains("compiled sm_90a rms_norm HIDDEN=1024") &&
-                             Catch::Contains(" VECTOR=8 "));
+  CHECK_THAT(pinned.out, Catch::Contains("compiled sm_90a expert_sum THREADS=") &&
+                             Catch::Contains(" VECTOR=4 "));
   const TempDir other;
   const auto without = run(prewarm({"--disable", "fp8_linear_sm90"}), other.path());
   CHECK(without.status == 0);
@@ -241,11 +241,11 @@ TEST_CASE("prewarm applies pins and disabled families, and refuses what there is
     CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
     CHECK(result.out.empty());
   };
-  refused({"--pin", "rms_norm"}, "--pin must be FAMILY.PARAM=VALUE");
+  refused({"--pin", "expert_sum"}, "--pin must be FAMILY.PARAM=VALUE");
   refused({"--pin", "norm.VECTOR=8"}, "there is no kernel family \"norm\"; families: ");
-  refused({"--pin", "rms_norm.WIDTH=8"}, "rms_norm has no parameter \"WIDTH\"");
-  refused({"--pin", "rms_norm.VECTOR=3"}, "legal values of VECTOR here: ");
+  refused({"--pin", "expert_sum.WIDTH=8"}, "expert_sum has no parameter \"WIDTH\"");
+  refused({"--pin", "expert_sum.VECTOR=3"}, "legal values of VECTOR here: ");
   refused({"--pin", "memory_read.THREADS=512"}, "no kernel of this plan is served by memory_read");
   refused({"--disable", "norm"}, "--disable norm: there is no kernel family");
-  refused({"--disable", "rms_norm"}, "--disable rms_norm leaves no kernel for rms_norm ");
+  refused({"--disable", "expert_sum"}, "--disable expert_sum leaves no kernel for expert_sum ");
 }
