@@ -1,13 +1,11 @@
 #include "tests/gpu/device_model.hpp"
 
 #include <algorithm>
-#include <cstdlib>
 #include <thread>
 
 #include "kernel_templates/family.hpp"
 #include "runtime/jit/arch.hpp"
 #include "runtime/jit/compile_pool.hpp"
-#include "src/executor/step_trace.hpp"
 #include "tests/support/gpu.hpp"
 #include "tests/support/temp_dir.hpp"
 
@@ -39,13 +37,6 @@ KernelSource source_of(const cu::Context& context, std::shared_ptr<jit::KernelSt
           .overrides = {}};
 }
 
-/// INGOT_TEST_TEMPLATES: a folder of templates instead of the built-in ones, for experiments.
-jit::SourceTree test_templates() {
-  const char* folder = std::getenv("INGOT_TEST_TEMPLATES");
-  return folder == nullptr ? kernels::embedded_templates()
-                           : value_or_throw(jit::SourceTree::read_directory(folder));
-}
-
 }  // namespace
 
 std::optional<cu::Context> gpu_context_or_skip() {
@@ -55,12 +46,7 @@ std::optional<cu::Context> gpu_context_or_skip() {
 }
 
 KernelSource kernel_source(const cu::Context& context) {
-  static const auto store = open_store(test_templates());
-  return source_of(context, store);
-}
-
-KernelSource traced_kernel_source(const cu::Context& context) {
-  static const auto store = open_store(executor::traced_templates(test_templates()));
+  static const auto store = open_store(kernels::embedded_templates());
   return source_of(context, store);
 }
 

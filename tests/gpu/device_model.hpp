@@ -17,8 +17,6 @@ std::optional<cu::Context> gpu_context_or_skip();
 /// Kernels compiled by this machine's NVRTC into a cache that lives as long as the test program, so
 /// that test cases share them.
 KernelSource kernel_source(const cu::Context& context);
-/// The same with a stamp of the clock in every kernel.
-KernelSource traced_kernel_source(const cu::Context& context);
 
 executor::DeviceWeights load_weights(const cu::Context& context, const Checkpoint& checkpoint);
 
