@@ -78,7 +78,6 @@ std::optional<TurnStats> ChatLoop::answer_once(Turn turn, std::string question) 
   if (!stats) {
     if (turn == Turn::question) now_->refused = std::move(again);
     complain(stats.error());
-    if (!interactive_) status_ = exit_status(stats.error().code);
     return std::nullopt;
   }
   now_->unsaved = true;
@@ -101,12 +100,14 @@ void ChatLoop::answer(Turn turn, std::string question) {
       return;
     }
     if (round == kMostToolRounds) {
-      return complain({ErrorCode::invalid_argument,
-                       fmt::format("the model has called functions {} times in a row; enter the "
-                                   "result yourself to go on",
-                                   kMostToolRounds)});
+      complain({ErrorCode::exhausted,
+                fmt::format("the answer is not finished: the model has called "
+                            "functions {} times in a row{}",
+                            kMostToolRounds,
+                            interactive_ ? "; enter the result yourself to go on" : "")});
+      return end_script("answering a call of a function");
     }
-    if (!run_tool_command()) return;
+    if (!run_tool_command()) return end_script("answering a call of a function");
     stats = answer_once(Turn::as_it_stands, {});
   }
 }
@@ -120,7 +121,6 @@ bool ChatLoop::run_tool_command() {
                              });
     if (!result) {
       complain(result.error());
-      if (!interactive_) status_ = exit_status(result.error().code);
       return false;
     }
     while (result->ends_with('\n'))
@@ -144,12 +144,12 @@ void ChatLoop::take_result(std::string result) {
 
 void ChatLoop::report(const TurnStats& stats) {
   OpenSession& now = *now_;
-  ++now.turns;
-  now.totals.prompt_tokens += stats.prompt_tokens;
-  now.totals.reused_tokens += stats.reused_tokens;
-  now.totals.thinking_tokens += stats.thinking_tokens;
-  now.totals.answer_tokens += stats.answer_tokens;
-  now.totals.total_s += stats.total_s;
+  now.totals += stats;
+  totals_ += stats;
+  if (stats.any_token()) {
+    ++now.answers;
+    ++answers_;
+  }
 
   const auto& messages = session().messages();
   const bool answered = !messages.empty() && messages.back().role == Role::assistant;
@@ -170,6 +170,10 @@ void ChatLoop::report(const TurnStats& stats) {
         "and nothing is dropped: /undo or /new make room, --context N gives more",
         stats.context_tokens, stats.context_limit);
   }
+}
+
+void ChatLoop::report_totals() const {
+  if (options_.stats) write_error(totals_json(answers_, totals_) + "\n");
 }
 
 }  // namespace ingot

@@ -17,6 +17,7 @@
 #include "src/cli/kernel_options.hpp"
 #include "src/cli/model_loader.hpp"
 #include "src/cli/numbers.hpp"
+#include "src/cli/session_settings.hpp"
 #include "src/cli/setting_flags.hpp"
 #include "src/cli/version.hpp"
 #include "src/text/utf8.hpp"
@@ -352,6 +353,7 @@ Environment read_environment() {
     return value == nullptr ? "" : value;
   };
   Environment environment;
+  environment.home = variable("HOME");
   // The XDG specification: a relative path is invalid and to be ignored.
   if (const std::string xdg = variable("XDG_CACHE_HOME"); xdg.starts_with('/')) {
     environment.cache_home = xdg;
@@ -428,7 +430,8 @@ void refuse_empty_names(CLI::App& app) {
   for (CLI::Option* option : app.get_options([](CLI::Option*) { return true; })) {
     const bool is_name = std::find(std::begin(kTypes), std::end(kTypes), option->get_type_name()) !=
                              std::end(kTypes) ||
-                         option->check_lname("model") || option->check_lname("cache-dir");
+                         option->check_lname("model") || option->check_lname("cache-dir") ||
+                         option->check_lname("session");
     if (is_name) option->check(named);
   }
   for (CLI::App* inner : app.get_subcommands([](CLI::App*) { return true; }))
@@ -518,6 +521,11 @@ Result<Command> parse_command_line(std::span<const char* const> arguments,
     const auto settings = settings_of(*chat, parsed.chat_settings);
     if (!settings) return Unexpected(settings.error());
     parsed.chat.settings = settings->values();
+    for (const SettingSpec& spec : setting_specs()) {
+      const auto layers = settings->layers(spec.key);
+      const bool by_flag = !layers.empty() && layers.front().origin == spec.flag;
+      if (by_flag && is_session_setting(spec)) parsed.chat.given.push_back(&spec);
+    }
     parsed.chat.environment = environment;
     if (chat->count("--prompt") > 0) {
       if (parsed.chat_prompt.find_first_not_of(" \t\r\n") == std::string::npos) {

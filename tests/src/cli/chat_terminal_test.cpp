@@ -82,7 +82,7 @@ TEST_CASE("Ctrl-C ends an answer and keeps the session", "[cpu][cli][pty]") {
   REQUIRE(chat.program.wait_for(kPrompt));
   // What was there stays, and nothing of it is fed again: the next prompt adds EOS, <｜User｜>, the
   // letter, and the two that begin an answer; of thinking that is dropped nothing stays.
-  CHECK(chat.enter("/stats").find("1 answers") != std::string::npos);
+  CHECK(chat.enter("/stats").find("1 answer in") != std::string::npos);
   chat.program.send("x\r");
   REQUIRE(chat.program.wait_for("\r\n"));
   REQUIRE(chat.program.wait_for(thinking == "none" ? "" : "\x1b[2m"));
