@@ -215,7 +215,9 @@ int ChatLoop::run() {
     if (const auto status = after_signal()) return *status;
     throw;
   } catch (...) {
-    // What went wrong is told above us; what was said until then is kept.
+    // What went wrong is told above us; what was said until then is kept, a question without its
+    // answer, too.
+    now_->unsaved |= session().awaits_answer();
     (void)save_on_leaving(Leaving::cut_short);
     throw;
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <map>
 #include <memory>
 #include <optional>
@@ -181,7 +182,7 @@ class ChatLoop final : private ChatActions {
   std::int64_t line_number_ = 0;
   bool failed_ = false;  ///< complain() was called
   bool leave_ = false;
-  bool reader_gone_ = false;  ///< nobody reads our output any more
+  std::exception_ptr output_lost_;  ///< why nothing can be written any more
   int status_ = 0;
 };
 

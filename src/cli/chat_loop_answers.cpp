@@ -29,19 +29,19 @@ Result<TurnStats> ChatLoop::generate(Turn turn, std::string question, AnswerView
   Progress progress(std::move(output));
   const auto on_delta = [&](const OutputDelta& delta) {
     progress.clear();
-    if (options_.json || reader_gone_) return;
+    if (options_.json || output_lost_) return;
     // What came so far is to be kept: the answer ends as if it had been stopped.
     try {
       view.show(delta);
-    } catch (const ClosedPipe&) {
-      reader_gone_ = true;
+    } catch (...) {
+      output_lost_ = std::current_exception();
     }
   };
   const auto on_prefill = [&](std::int64_t done, std::int64_t all) {
     if (progress.due()) progress.show(fmt::format("reading: {} of {} tokens", done, all));
   };
   const auto should_stop = [&] {
-    if (reader_gone_ || interrupt_.requested() != 0) return true;
+    if (output_lost_ || interrupt_.requested() != 0) return true;
     interrupt_.take_resize();
     if (input_) {
       input_->poll_keys([&](const KeyEvent& event) {
@@ -81,7 +81,7 @@ std::optional<TurnStats> ChatLoop::answer_once(Turn turn, std::string question) 
     return std::nullopt;
   }
   now_->unsaved = true;
-  if (reader_gone_) throw ClosedPipe();
+  if (output_lost_) std::rethrow_exception(output_lost_);
   if (!options_.json) view.end();
   last_thought_ = view.thought();
   report(*stats);
