@@ -89,8 +89,10 @@ bool ChatLoop::save_on_leaving(Leaving leaving) {
   for (const auto& open : open_) {
     if (!open->unsaved) continue;
     const bool chosen = !open->name.empty() && !open->automatic;
-    // What the end of a pipe leaves without a name is done with; what is cut short is not.
-    const bool at_its_end = leaving == Leaving::as_asked && interrupt_.requested() == 0;
+    // What the end of a pipe leaves without a name is done with; what is cut short is not, but for
+    // one question, which the shell's history has.
+    const bool at_its_end =
+        (leaving == Leaving::as_asked || options_.prompt) && interrupt_.requested() == 0;
     if (!chosen && !interactive_ && at_its_end) continue;
     if (!chosen && open->files.empty() && !open->session->begun()) continue;
     if (!save_on_leaving(*open, leaving) && chosen) all = false;
