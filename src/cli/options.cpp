@@ -83,10 +83,9 @@ CLI::App* add_chat(CLI::App& app, Parsed& parsed) {
   chat->add_option("--conversation", parsed.chat.conversation,
                    "begin with the messages of this file (OpenAI chat format)")
       ->type_name("FILE.json");
-  chat->add_option(
-          "--session", parsed.chat.session,
-          "go on with this saved session, or begin one of this name; it is saved at the end")
-      ->type_name("NAME");
+  chat->add_option("--session", parsed.chat.session,
+                   "go on with this saved session, or begin one; it is saved at the end")
+      ->type_name("NAME|PATH");
   chat->add_option("--tool", parsed.chat.tools,
                    "functions that the model may call (OpenAI chat format); you give the results")
       ->type_name("FILE.json");
@@ -95,8 +94,9 @@ CLI::App* add_chat(CLI::App& app, Parsed& parsed) {
       ->type_name("COMMAND");
   chat->add_flag("--stats", parsed.chat.stats,
                  "after each answer a line of JSON on standard error: tokens and times; at the end "
-                 "one of what the engine did");
-  chat->add_flag("--json", parsed.chat.json, "print each answer as one line of JSON");
+                 "one of all together, and on a GPU one of what the engine did");
+  chat->add_flag("--json", parsed.chat.json,
+                 "print each answer, and what a command shows, as one line of JSON");
   chat->add_flag("--plain", parsed.chat.plain,
                  "treat a terminal as a pipe: no prompt, no editing, no thinking, no colour");
   chat->add_flag("--private", parsed.chat.private_mode,

@@ -239,3 +239,30 @@ TEST_CASE("what is typed between two interrupts begins their count anew", "[cpu]
   interrupt();
   CHECK(chat.program.wait() == 130);
 }
+
+TEST_CASE("an editor that is suspended and the chat are one job of the shell", "[cpu][cli][pty]") {
+  const TempDir home;
+  PtyOptions options = with_editor("echo ready; kill -TSTP 0; printf hello >");
+  options.environment.push_back("XDG_STATE_HOME=" + home.path().string());
+  options.program = "/bin/bash";
+  PtyProgram shell({"--norc", "--noediting", "-i"}, options);
+  std::string line = ingot_program();
+  for (const std::string& argument : Chat::arguments(tiny_model(), {}))
+    line += " '" + argument + "'";
+  shell.send(line + "\r");
+  REQUIRE(shell.wait_for(kPrompt));
+  shell.send("/edit\r");
+  REQUIRE(shell.wait_for("ready"));
+  REQUIRE(shell.wait_for("Stopped"));
+  shell.send("echo in the $((1 + 1))nd; fg\r");
+  REQUIRE(shell.wait_for("in the 2nd"));
+  REQUIRE(shell.wait_for("\"finish_reason\": \"length\""));
+  REQUIRE(shell.wait_for(kPrompt));
+  shell.send("/tokens\r");
+  REQUIRE(shell.wait_for(std::to_string(small_tokenizer().encode("hello").size()) + " tokens: "));
+  REQUIRE(shell.wait_for(kPrompt));
+  shell.send(kCtrlD);
+  REQUIRE(shell.wait_for("goes on with it"));
+  shell.send("echo back in the shell$((1 + 1))\r");
+  CHECK(shell.wait_for("back in the shell2"));
+}
