@@ -196,7 +196,11 @@ void ChatLoop::begin_new(std::string_view argument) {
   // A pipe that begins anew a million times keeps no million conversations.
   if (name.empty() && now_->name.empty() && (!interactive_ || !session().begun())) {
     session().reset();
-    now_->unsaved = false;
+    OpenSession empty;
+    empty.settings = std::move(now_->settings);
+    empty.session = std::move(now_->session);
+    empty.used_at = now_->used_at;
+    *now_ = std::move(empty);
     return say("A new conversation.");
   }
   std::vector<std::string> tools = session().options().tools;

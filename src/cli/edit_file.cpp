@@ -55,16 +55,14 @@ class ScratchFile {
   FileDescriptor fd_;
 };
 
-/// The terminal, where we are the job in front of it.
+/// The terminal, as long as we are the job in front of it.
 class Foreground {
  public:
-  Foreground() : tty_(::open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)), ours_(::getpgrp()) {
-    if (tty_.is_open() && ::tcgetpgrp(tty_.get()) != ours_) tty_.close();
-  }
-  bool is_ours() const { return tty_.is_open(); }
+  Foreground() : tty_(::open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)) { look(); }
+  bool is_ours() const { return is_ours_; }
   int tty() const { return tty_.get(); }
   void give(pid_t group) const {
-    if (!is_ours()) return;
+    if (!is_ours_) return;
     // Whoever is behind the terminal is stopped for asking, unless it will not hear of it.
     sigset_t ask, before;
     sigemptyset(&ask);
@@ -73,11 +71,13 @@ class Foreground {
     (void)::tcsetpgrp(tty_.get(), group);
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
-  void take() const { give(ours_); }
+  void take() const { give(::getpgrp()); }
+  /// Once a shell may have put another job there, or us behind it.
+  void look() { is_ours_ = tty_.is_open() && ::tcgetpgrp(tty_.get()) == ::getpgrp(); }
 
  private:
   FileDescriptor tty_;
-  pid_t ours_;
+  bool is_ours_ = false;
 };
 
 /// A shell that runs a command line with an argument behind it, in front of the terminal. -1 with
@@ -114,7 +114,7 @@ pid_t start_shell(const std::string& command, const std::string& argument,
 /// The wait status of a shell's command line, or -1 with errno.
 int run_shell(const std::string& command, const std::string& argument, int wake_fd,
               const std::function<int()>& ended_by) {
-  const Foreground foreground;
+  Foreground foreground;
   const pid_t child = start_shell(command, argument, foreground);
   if (child < 0) {
     foreground.take();
@@ -134,6 +134,7 @@ int run_shell(const std::string& command, const std::string& argument, int wake_
     if (changed == child) {
       foreground.take();
       ::raise(SIGTSTP);  // the shell above us stops and continues us, and we the editor
+      foreground.look();
       foreground.give(child);
       (void)::kill(-child, SIGCONT);
     }

@@ -395,3 +395,18 @@ TEST_CASE("the device is said in one short line, and by --plain not at all", "[c
   CHECK(std::count(said.begin(), said.end(), '\n') == 1);
   CHECK(start({"--plain"}).empty());
 }
+
+TEST_CASE("nothing of a conversation that was emptied goes into a new one", "[cpu][cli]") {
+  const TempDir folder;
+  write_file(folder / "note.txt", "attached");
+  ProgramOptions options;
+  options.working_directory = folder.path();
+  const std::string one = chat("hello\n").out;
+  CHECK(chat("/attach note.txt\n/new\nhello\n", {}, options).out == one);
+  const auto ran = chat("hello\n/undo\n/new\n/stats\n");
+  CHECK(ran.out.find("0 answers in 0.0 s; prompts 0 tokens") != std::string::npos);
+  // A question that did not fit is no question of the new one.
+  const auto retried = chat(std::string(20'000, 'x') + "\n/new\n/retry\n");
+  CHECK(retried.out.empty());
+  CHECK(retried.err.find("there is no answer to try again") != std::string::npos);
+}
