@@ -4,7 +4,6 @@
 #include <string>
 
 #include "src/text/control_tokens.hpp"
-#include "src/text/utf8.hpp"
 
 namespace ingot {
 namespace {
@@ -59,17 +58,25 @@ PromptMatch match_prompt(const Tokenizer& tokenizer, std::span<const TokenId> he
     const std::size_t prompt_end = next_control(tokenizer, prompt, j);
     const std::string asked = tokenizer.decode(prompt.subspan(j, prompt_end - j));
     std::size_t held_end = next_control(tokenizer, held, i);
-    const auto agree = [&] {
-      // What the model wrote is mended where it becomes text: half a character at a cut, mostly.
-      const std::string wrote = tokenizer.decode(held.subspan(i, held_end - i));
-      std::string mended;
-      return mend_utf8(wrote, mended) == asked;
+    // What the model wrote is mended where it becomes text: half a character at a cut, mostly.
+    std::string wrote;
+    Utf8Stream characters;
+    const auto read = [&](std::size_t from) {
+      wrote += characters.push(tokenizer.decode(held.subspan(from, held_end - from)));
     };
-    while (held_end < held.size() && places.may_be_written(held[held_end], held_end == i)) {
+    const auto agree = [&] {
+      const std::string rest = Utf8Stream(characters).finish();
+      return wrote.size() + rest.size() == asked.size() && wrote + rest == asked;
+    };
+    read(i);
+    while (held_end < held.size() && wrote.size() <= asked.size() &&
+           places.may_be_written(held[held_end], held_end == i)) {
       // The prompt may have it as a control token, too: the end of thinking, a call.
       const bool both = prompt_end < prompt.size() && held[held_end] == prompt[prompt_end];
       if (both && agree()) break;
+      const std::size_t from = held_end;
       held_end = next_control(tokenizer, held, held_end + 1);
+      read(from);
     }
     if (!agree()) break;
     if (prompt_end >= prompt.size()) break;  // nothing would be left to feed

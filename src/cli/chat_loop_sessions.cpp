@@ -223,7 +223,12 @@ void ChatLoop::load(std::string_view argument) {
   const auto file = store_.file_of(name);
   if (!file) return complain(file.error());
   const auto opened = open_saved(*file, name);
-  if (!opened) return complain(opened.error());
+  if (!opened) {
+    Error error = opened.error();
+    const bool listed = error.code == ErrorCode::not_found && !SessionStore::is_path(name);
+    if (listed) error.message += "; /sessions lists what there is";
+    return complain(error);
+  }
   leave_for(**opened);
   for (const SettingSpec* spec : options_.given) {
     const std::string saved = ingot::show(now_->settings, *spec);
