@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include "src/checkpoint/problems.hpp"
 #include "src/text/chat_json.hpp"
 #include "src/text/json_value.hpp"
 
@@ -21,7 +22,8 @@ std::string turn_line(const TurnStats& stats) {
                               stats.total_s);
   }
   if (stats.thinking_tokens > 0) line += fmt::format("; thinking {}", stats.thinking_tokens);
-  line += fmt::format("; answer {} tokens; ", stats.answer_tokens);
+  line += fmt::format("; answer {}; ",
+                      counted(static_cast<std::uint64_t>(stats.answer_tokens), "token"));
   if (stats.first_token_s > 0) {
     line += fmt::format("first token {:.3f} s, {:.1f} tokens/s; ", stats.first_token_s,
                         decode_tokens_per_s(stats));

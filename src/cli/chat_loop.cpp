@@ -9,6 +9,7 @@
 
 #include "runtime/base/log.hpp"
 #include "src/chat/file_argument.hpp"
+#include "src/checkpoint/problems.hpp"
 #include "src/cli/edit_file.hpp"
 #include "src/cli/numeric_report.hpp"
 #include "src/cli/standard_output.hpp"
@@ -85,8 +86,9 @@ void ChatLoop::open_history() {
   auto opened = history_.open(home / "ingot" / "chat_history", options_.private_mode);
   if (!opened) log::warn("{}", opened.error().message);
   if (history_.damaged_lines() > 0) {
-    log::warn("the input history {} has {} damaged lines, which are left out",
-              (home / "ingot" / "chat_history").string(), history_.damaged_lines());
+    log::warn("the input history {} is damaged: {} left out",
+              (home / "ingot" / "chat_history").string(),
+              counted(history_.damaged_lines(), "line"));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "src/chat/file_argument.hpp"
+#include "src/checkpoint/problems.hpp"
 #include "src/cli/chat_loop.hpp"
 #include "src/cli/session_settings.hpp"
 #include "src/cli/standard_output.hpp"
@@ -169,12 +170,12 @@ void ChatLoop::stats(std::string_view on_or_off) {
         {ErrorCode::invalid_argument, fmt::format("/stats: on or off, not \"{}\"", on_or_off)});
   }
   const TurnStats& totals = now_->totals;
-  tell(fmt::format(
-      "{} answer{} in {:.1f} s; prompts {} tokens, {} of them reused; thinking {}, answers {}\n"
-      "context: {} of {} tokens in use\n",
-      now_->answers, now_->answers == 1 ? "" : "s", totals.total_s, totals.prompt_tokens,
-      totals.reused_tokens, totals.thinking_tokens, totals.answer_tokens,
-      session().context_tokens(), model_.engine->max_context()));
+  tell(
+      fmt::format("{} in {:.1f} s; prompts {} tokens, {} of them reused; thinking {}, answers {}\n"
+                  "context: {} of {} tokens in use\n",
+                  counted(static_cast<std::uint64_t>(now_->answers), "answer"), totals.total_s,
+                  totals.prompt_tokens, totals.reused_tokens, totals.thinking_tokens,
+                  totals.answer_tokens, session().context_tokens(), model_.engine->max_context()));
 }
 
 void ChatLoop::tokens(std::string_view text) {
@@ -184,7 +185,7 @@ void ChatLoop::tokens(std::string_view text) {
     if (text.empty() && message.role == Role::user) shown = message.content;
   }
   const std::vector<TokenId> ids = model_.tokenizer->encode(shown);
-  tell(fmt::format("{} tokens: {}\n", ids.size(), fmt::join(ids, " ")));
+  tell(fmt::format("{}: {}\n", counted(ids.size(), "token"), fmt::join(ids, " ")));
 }
 
 void ChatLoop::quit(std::string_view) {

@@ -7,6 +7,7 @@
 #include "runtime/base/atomic_publish.hpp"
 #include "src/chat/file_argument.hpp"
 #include "src/chat/transcript.hpp"
+#include "src/checkpoint/problems.hpp"
 #include "src/cli/chat_loop.hpp"
 #include "src/cli/read_text_file.hpp"
 #include "src/text/terminal_text.hpp"
@@ -65,8 +66,8 @@ void ChatLoop::attach(std::string_view file) {
   const auto text = read_named_text("attaching", path);
   if (!text) return complain(text.error());
   now_->attached += attachment(path.filename().string(), *text);
-  say(fmt::format("{} goes in front of the next message: {} tokens.", path.filename().string(),
-                  model_.tokenizer->encode(*text).size()));
+  say(fmt::format("{} goes in front of the next message: {}.", path.filename().string(),
+                  counted(model_.tokenizer->encode(*text).size(), "token")));
 }
 
 void ChatLoop::export_to(std::string_view file) {
@@ -94,7 +95,7 @@ void ChatLoop::export_to(std::string_view file) {
                                  path.string())});
   }
   if (auto written = publish_file(path, text); !written) return complain(written.error());
-  say(fmt::format("{} messages are in {}.", messages.size(), path.string()));
+  say(fmt::format("Written to {}: {}.", path.string(), counted(messages.size(), "message")));
 }
 
 void ChatLoop::tool(std::string_view file) {
@@ -117,7 +118,7 @@ void ChatLoop::tool(std::string_view file) {
   const std::size_t count = tools.size();
   session().set_tools(std::move(tools));
   say(count == 0 ? "The model may call nothing."
-                 : fmt::format("The model may call {} function{}.", count, count == 1 ? "" : "s"));
+                 : fmt::format("The model may call {}.", counted(count, "function")));
 }
 
 }  // namespace ingot

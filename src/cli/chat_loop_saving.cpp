@@ -6,6 +6,7 @@
 
 #include "runtime/base/log.hpp"
 #include "src/chat/file_argument.hpp"
+#include "src/checkpoint/problems.hpp"
 #include "src/cli/chat_loop.hpp"
 #include "src/cli/session_settings.hpp"
 #include "src/text/terminal_text.hpp"
@@ -77,10 +78,10 @@ Result<std::string> ChatLoop::save_as(OpenSession& open, const std::filesystem::
   open.files[SessionStore::key_of(file)] = *written;
   open.unsaved = false;
   const std::int64_t tokens = open.session->held_tokens();
-  return fmt::format("{} messages, {}", saved.messages.size(),
+  return fmt::format("{}, {}", counted(saved.messages.size(), "message"),
                      tokens > 0 && saved.sequences.empty()
                          ? "without state, which this engine keeps in no file"
-                         : fmt::format("{} tokens", tokens));
+                         : counted(static_cast<std::uint64_t>(tokens), "token"));
 }
 
 bool ChatLoop::save_on_leaving(Leaving leaving) {

@@ -8,6 +8,7 @@
 
 #include "runtime/base/log.hpp"
 #include "src/chat/file_argument.hpp"
+#include "src/checkpoint/problems.hpp"
 #include "src/cli/chat_loop.hpp"
 #include "src/cli/session_settings.hpp"
 #include "src/text/terminal_text.hpp"
@@ -142,8 +143,8 @@ Result<OpenSession*> ChatLoop::open_saved(const std::filesystem::path& file, std
     state = fmt::format("{} tokens are in place", open.session->held_tokens());
     in_place = true;
   }
-  const std::string line =
-      fmt::format("{}: {} messages, {}{}", open.name, open.session->messages().size(), state, note);
+  const std::string line = fmt::format(
+      "{}: {}, {}{}", open.name, counted(open.session->messages().size(), "message"), state, note);
   if (interactive_) {
     say(line + ".");
   } else if (!in_place || !note.empty()) {
@@ -217,8 +218,9 @@ void ChatLoop::load(std::string_view argument) {
   const std::string name = file_argument(argument, options_.environment.home);
   if (OpenSession* const open = find_open(name)) {
     if (open != now_) leave_for(*open);
-    return say(fmt::format("{}: {} messages, {} tokens are in place.", name,
-                           session().messages().size(), session().held_tokens()));
+    return say(fmt::format("{}: {}, {} tokens are in place.", name,
+                           counted(session().messages().size(), "message"),
+                           session().held_tokens()));
   }
   const auto file = store_.file_of(name);
   if (!file) return complain(file.error());
@@ -245,10 +247,11 @@ void ChatLoop::load(std::string_view argument) {
 
 void ChatLoop::sessions(std::string_view) {
   for (const auto& open : open_) {
-    tell(fmt::format("{} {:<20} {:>4} messages, {:>6} tokens in place{}\n",
+    const std::size_t messages = open->session->messages().size();
+    tell(fmt::format("{} {:<20} {:>4} {:<9} {:>6} tokens in place{}\n",
                      open.get() == now_ ? '*' : ' ',
-                     for_terminal(open->name.empty() ? "(no name)" : open->name),
-                     open->session->messages().size(), open->session->held_tokens(),
+                     for_terminal(open->name.empty() ? "(no name)" : open->name), messages,
+                     messages == 1 ? "message," : "messages,", open->session->held_tokens(),
                      open->unsaved ? ", not saved" : ""));
   }
   for (const SessionStore::Entry& entry : store_.list()) {

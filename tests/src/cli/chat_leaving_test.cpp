@@ -59,6 +59,15 @@ TEST_CASE("a signal saves a named session and gives the terminal back", "[cpu][c
   CHECK(messages_in(chat.session_file("plan")) == 2);
 }
 
+TEST_CASE("an interrupt right behind a request to end does not hide it", "[cpu][cli][pty]") {
+  Chat chat({"--session", "plan"});
+  chat.ask("hello");
+  chat.program.signal(SIGTERM);
+  chat.program.signal(SIGINT);
+  CHECK(chat.program.wait() == 143);
+  CHECK(messages_in(chat.session_file("plan")) == 2);
+}
+
 TEST_CASE("a limit of the size of files is an error of that file and loses no session",
           "[cpu][cli]") {
   const TempDir home;

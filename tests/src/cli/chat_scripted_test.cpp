@@ -207,6 +207,18 @@ TEST_CASE("Ctrl-C ends a tool's command and keeps the session", "[cpu][cli][pty]
   REQUIRE(program->wait_for("It rains."));
 }
 
+TEST_CASE("SIGTERM waits for no tool's command", "[cpu][cli][pty]") {
+  const Scripted script({kCall, "It rains."});
+  const auto program =
+      script.terminal({"--tool", script.folder / "tools.json", "--session", "plan",
+                       "--tool-command", "trap '' TERM; echo ready >&2; sleep 100"});
+  program->send("hi\r");
+  REQUIRE(program->wait_for("ready"));
+  program->signal(SIGTERM);
+  CHECK(program->wait(10) == 143);
+  CHECK(std::filesystem::exists(script.folder / "state/ingot/sessions/plan.session"));
+}
+
 TEST_CASE("tools come and go in a session", "[cpu][cli]") {
   const Scripted script({"yes"});
   const auto ran = script.pipe("/tool tools.json\n/tool\n/tool none\n/tool\nhi\n");

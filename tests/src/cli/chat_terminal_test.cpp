@@ -105,7 +105,7 @@ TEST_CASE("Ctrl-C ends a prompt that is being read", "[cpu][cli][pty]") {
   chat.program.send(kCtrlC);
   REQUIRE(chat.program.wait_for("cancelled"));
   REQUIRE(chat.program.wait_for(kPrompt));
-  CHECK(chat.enter("/sessions").find("   1 messages") != std::string::npos);
+  CHECK(chat.enter("/sessions").find("   1 message, ") != std::string::npos);
   CHECK(chat.enter("/undo").find("Taken back.") != std::string::npos);
   CHECK(chat.ask("hello").at("finish_reason") == "length");
 }
@@ -182,7 +182,7 @@ TEST_CASE("a damaged history is said, used and mended", "[cpu][cli][pty]") {
   fs::create_directories(home / "ingot");
   write_file(home / "ingot/chat_history", "/tokens good\n\xFF\xFE\n");
   Chat chat({}, {}, tiny_model(), home.path());
-  CHECK(chat.program.out().find("1 damaged lines") != std::string::npos);
+  CHECK(chat.program.out().find("is damaged: 1 line left out") != std::string::npos);
   chat.program.send(kUp);
   CHECK(chat.program.wait_for("/tokens good"));
   chat.program.send("\r");
