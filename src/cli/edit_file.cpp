@@ -26,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kLook_ms = 20;
 /// Leaves a program that has been asked to end time to put its own files away; we ourselves are
 /// waited for, too.
-constexpr std::chrono::seconds kGrace{1};
+constexpr std::chrono::milliseconds kGrace{500};
 
 /// A file of our own that nobody else can read; it goes with the object.
 class ScratchFile {

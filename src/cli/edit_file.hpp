@@ -13,7 +13,7 @@ namespace ingot {
 /// editor puts behind the last line is not a part of the text.
 /// @param wake_fd   once readable, `ended_by` says which signal asks us to end, or 0 to wait on; it
 ///                  must leave it unreadable then. The editor gets the signal, too, and is killed
-///                  where it does not end within a second
+///                  where it does not end within half a second
 /// Errors: not_found where no program is named; io where it cannot be run, fails or is ended.
 [[nodiscard]] Result<std::string> edit_in_program(const std::string& program,
                                                   const std::string& text, int wake_fd,
