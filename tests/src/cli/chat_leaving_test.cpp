@@ -137,8 +137,7 @@ TEST_CASE("a draft whose editor fails is kept and not sent", "[cpu][cli][pty]") 
   chat.program.send("!");
   REQUIRE(chat.program.wait_for("!"));
   CHECK(chat.ask("").at("finish_reason") == "length");
-  CHECK(chat.enter("/tokens").find(std::to_string(small_tokenizer().encode("the draft!").size()) +
-                                   " tokens: ") != std::string::npos);
+  CHECK(chat.enter("/tokens").find(counted_tokens("the draft!")) != std::string::npos);
 }
 
 TEST_CASE("a failing editor in a pipe sends nothing and is no success", "[cpu][cli]") {
@@ -156,7 +155,7 @@ TEST_CASE("the line's end that an editor appends is not sent", "[cpu][cli][pty]"
   const auto [editor, text] = GENERATE(table<std::string, std::string>(
       {{"printf 'a\\n' >\"$1\" #", "a"}, {"printf 'a\\n\\n' >\"$1\" #", "a\n"}}));
   CAPTURE(editor);
-  const std::string counted = std::to_string(small_tokenizer().encode(text).size()) + " tokens: ";
+  const std::string counted = counted_tokens(text);
   Chat chat({}, with_editor(editor));
   chat.enter("/edit");
   CHECK(chat.enter("/tokens").find(counted) != std::string::npos);
@@ -199,8 +198,7 @@ TEST_CASE("an editor is in front of the terminal, and Ctrl-C there is its own", 
   chat.program.send("typed there\n");
   REQUIRE(chat.program.wait_for("prompt_tokens"));
   REQUIRE(chat.program.wait_for(kPrompt));
-  CHECK(chat.enter("/tokens").find(std::to_string(small_tokenizer().encode("typed there").size()) +
-                                   " tokens: ") != std::string::npos);
+  CHECK(chat.enter("/tokens").find(counted_tokens("typed there")) != std::string::npos);
   chat.program.send("/edit draft\r");
   REQUIRE(chat.program.wait_for("ready"));
   chat.program.send(kCtrlC);
@@ -268,7 +266,7 @@ TEST_CASE("an editor that is suspended and the chat are one job of the shell", "
   REQUIRE(shell.wait_for("\"finish_reason\": \"length\""));
   REQUIRE(shell.wait_for(kPrompt));
   shell.send("/tokens\r");
-  REQUIRE(shell.wait_for(std::to_string(small_tokenizer().encode("hello").size()) + " tokens: "));
+  REQUIRE(shell.wait_for(counted_tokens("hello")));
   REQUIRE(shell.wait_for(kPrompt));
   shell.send(kCtrlD);
   REQUIRE(shell.wait_for("goes on with it"));
