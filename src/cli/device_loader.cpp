@@ -37,7 +37,8 @@ std::vector<StepBucket> buckets_of(const DeviceLoadOptions& options, const Model
     return values;
   };
   return trials::deployed_buckets(powers(std::min(options.max_batch, kMostStepRows)),
-                                  powers(std::min(options.prefill_chunk, kMostStepRows)), contexts);
+                                  powers(std::min(options.prefill_chunk, kMostStepRows)), contexts,
+                                  can_sample(config));
 }
 
 }  // namespace

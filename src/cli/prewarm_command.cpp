@@ -222,19 +222,19 @@ TunedCards tune_cards(const PrewarmOptions& options, PrewarmPlan& plan, jit::Ker
   TunedCards all;
   double left_s = options.time_budget_s;
   for (const Card& card : plan.local) {
-    const CardTuned tuned =
-        tune_card({.cache = options.cache,
-                   .config_json = options.config_json,
-                   .config = plan.config,
-                   .tp_size = options.tp_size,
-                   .buckets = trials::deployed_buckets(options.batch_buckets, options.batch_buckets,
-                                                       options.context_buckets),
-                   .card = card,
-                   .device = value_or_throw(ordinal_of(card, options.cache)),
-                   .jobs = options.jobs,
-                   .budget_s = left_s,
-                   .retune = options.retune},
-                  store, records);
+    const CardTuned tuned = tune_card(
+        {.cache = options.cache,
+         .config_json = options.config_json,
+         .config = plan.config,
+         .tp_size = options.tp_size,
+         .buckets = trials::deployed_buckets(options.batch_buckets, options.batch_buckets,
+                                             options.context_buckets, can_sample(plan.config)),
+         .card = card,
+         .device = value_or_throw(ordinal_of(card, options.cache)),
+         .jobs = options.jobs,
+         .budget_s = left_s,
+         .retune = options.retune},
+        store, records);
     left_s = std::max(left_s - tuned.report.seconds, 0.0);
     const TuneReport& report = tuned.report;
     for (const TunedRequest& request : report.requests) {

@@ -16,10 +16,10 @@
 namespace ingot {
 namespace {
 
-/// "1:1:1:1:4096"
+/// "1:1:1:1:4096:1"
 std::string bucket_text(const StepBucket& bucket) {
-  return fmt::format("{}:{}:{}:{}:{}", bucket.rows, bucket.sequences, bucket.sequence_rows,
-                     bucket.logit_rows, bucket.context);
+  return fmt::format("{}:{}:{}:{}:{}:{}", bucket.rows, bucket.sequences, bucket.sequence_rows,
+                     bucket.logit_rows, bucket.context, bucket.sampled ? 1 : 0);
 }
 
 bool read_number(std::string_view text, std::int64_t& value) {
@@ -28,7 +28,7 @@ bool read_number(std::string_view text, std::int64_t& value) {
 }
 
 bool read_bucket(std::string_view text, StepBucket& bucket) {
-  std::int64_t numbers[5] = {};
+  std::int64_t numbers[6] = {};
   for (std::int64_t& number : numbers) {
     if (!read_number(text.substr(0, text.find(':')), number)) return false;
     text.remove_prefix(std::min(text.find(':'), text.size() - 1) + 1);
@@ -37,7 +37,8 @@ bool read_bucket(std::string_view text, StepBucket& bucket) {
             .sequences = static_cast<int>(numbers[1]),
             .sequence_rows = static_cast<int>(numbers[2]),
             .logit_rows = static_cast<int>(numbers[3]),
-            .context = numbers[4]};
+            .context = numbers[4],
+            .sampled = numbers[5] != 0};
   return text.empty();
 }
 

@@ -323,7 +323,8 @@ void StepTrials::capture_cases() {
   fill_scratch(0);
   for (std::size_t c = 0; c < rig.cases.size(); ++c) {
     if (begin == 0) {
-      rig.memory.upload(stream_, rig.cases[c].inputs);
+      rig.memory.upload(stream_, rig.cases[c].inputs,
+                        rig.bucket.sampled ? rig.bucket.logit_rows : 0);
     } else {
       driver.check(driver.cuMemcpyDtoDAsync_v2(buffers.at, rig.kept[c].address(), buffers.bytes,
                                                stream_.raw()),
@@ -333,6 +334,8 @@ void StepTrials::capture_cases() {
       cu::launch(stream_, launches[i].kernel->kernel.function(), launches[i].kernel->shape,
                  launches[i].args.data());
     }
+    if (scope_.tp_size > 1 && rig.bucket.sampled && e.slot == kernels_of(rig.bucket).sample)
+      repeat_logits(rig);
     driver.check(driver.cuMemcpyDtoDAsync_v2(rig.kept[c].address(), buffers.at, buffers.bytes,
                                              stream_.raw()),
                  "cuMemcpyDtoDAsync");
@@ -349,6 +352,22 @@ void StepTrials::capture_cases() {
           "cuMemcpyDtoHAsync");
     }
     stream_.synchronize();
+  }
+}
+
+/// Puts this rank's logits into every rank's columns: there is nothing to gather from.
+void StepTrials::repeat_logits(const Rig& rig) const {
+  const cu::DriverApi& driver = context_.driver();
+  const executor::StepBuffers& b = rig.memory.buffers();
+  const int share = scope_.config.vocab_size / scope_.tp_size;
+  const auto address = [](const float* at) { return reinterpret_cast<cu::CUdeviceptr>(at); };
+  for (int part = 0; part < rig.bucket.logit_rows * scope_.tp_size; ++part) {
+    const std::ptrdiff_t row = part / scope_.tp_size;
+    driver.check(
+        driver.cuMemcpyDtoDAsync_v2(address(b.logits + std::ptrdiff_t{part} * share),
+                                    address(b.logits_share + row * share),
+                                    static_cast<std::size_t>(share) * sizeof(float), stream_.raw()),
+        "cuMemcpyDtoDAsync");
   }
 }
 

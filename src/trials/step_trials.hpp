@@ -71,6 +71,7 @@ class StepTrials final : public TrialRunner {
   void leave();
   void fill_scratch(unsigned char any) const;
   void capture_cases();
+  void repeat_logits(const Rig& rig) const;
   void restore(std::size_t edge_case) const;
   Result<executor::ReadyKernel> load(const TrialKernel& kernel);
   void launch(const executor::ReadyKernel& kernel, std::size_t index) const;

@@ -109,6 +109,8 @@ class StepCosts {
     if (tp == 1) add(k.expert_sum, all, 0);
     if (bucket.logit_rows > 0)
       add(k.head, 1, product(static_cast<double>(config.vocab_size) / tp, hidden, 2));
+    // Some ten times over the logits, most of them from L2.
+    if (bucket.sampled) add(k.sample, 1, product(4, config.vocab_size, 4.0 * bucket.logit_rows));
   }
 
   double us(StepKernels::Slot slot) const { return slot < us_.size() ? us_[slot] : 0; }
@@ -128,7 +130,7 @@ class StepCosts {
 
 std::vector<StepBucket> deployed_buckets(const std::vector<int>& batches,
                                          const std::vector<int>& chunks,
-                                         const std::vector<std::int64_t>& contexts) {
+                                         const std::vector<std::int64_t>& contexts, bool sampled) {
   std::vector<StepBucket> buckets;
   const auto decode = [&](int batch) {
     for (const std::int64_t context : contexts) {
@@ -136,7 +138,8 @@ std::vector<StepBucket> deployed_buckets(const std::vector<int>& batches,
                          .sequences = batch,
                          .sequence_rows = 1,
                          .logit_rows = batch,
-                         .context = context});
+                         .context = context,
+                         .sampled = sampled});
     }
   };
   if (!batches.empty()) decode(batches.front());
@@ -147,7 +150,8 @@ std::vector<StepBucket> deployed_buckets(const std::vector<int>& batches,
                          .sequences = 1,
                          .sequence_rows = *chunk,
                          .logit_rows = 1,
-                         .context = std::max<std::int64_t>(context, *chunk)});
+                         .context = std::max<std::int64_t>(context, *chunk),
+                         .sampled = sampled});
     }
   }
   for (std::size_t i = 1; i < batches.size(); ++i)

@@ -15,9 +15,10 @@ namespace ingot::trials {
 /// whole chunks of prompts, then larger batches; each from the shortest context on.
 /// @param batches  sequences of a decode step, ascending
 /// @param chunks   tokens of a prompt's step, likewise; may be empty
+/// @param sampled  tokens are chosen on the card
 std::vector<StepBucket> deployed_buckets(const std::vector<int>& batches,
                                          const std::vector<int>& chunks,
-                                         const std::vector<std::int64_t>& contexts);
+                                         const std::vector<std::int64_t>& contexts, bool sampled);
 
 /// What there is to tune in the steps of these buckets: every problem once, that of the largest
 /// share of its step first, a share of the n-th bucket counting the n-th part; those

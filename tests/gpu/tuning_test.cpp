@@ -74,7 +74,7 @@ TEST_CASE("a wrong constant in any family of V4-Flash's steps is caught on a GPU
   if (!context) return;
   const auto source = test::kernel_source(*context);
   const std::string arch = source.device.arch;
-  const std::vector<StepBucket> buckets = trials::deployed_buckets({1, 64}, {}, {4096});
+  const std::vector<StepBucket> buckets = trials::deployed_buckets({1, 64}, {}, {4096}, true);
   std::set<std::string> seen;
   std::vector<Job> jobs = jobs_of(buckets, cu::limits_of(context->device()), seen);
 

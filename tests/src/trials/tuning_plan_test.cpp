@@ -34,7 +34,7 @@ std::size_t place_of(const std::vector<TuningRequest>& plan, const std::string& 
 }  // namespace
 
 TEST_CASE("what takes most of a step is tuned first", "[cpu][trials]") {
-  const auto plan = plan_of(trials::deployed_buckets({1}, {}, {4096}));
+  const auto plan = plan_of(trials::deployed_buckets({1}, {}, {4096}, true));
   REQUIRE(plan.size() > 25);
   CHECK(place_of(plan, "moe_decode") == 0);
   CHECK(place_of(plan, "fp8_linear") < place_of(plan, "sparse_mla_decode"));
@@ -49,8 +49,8 @@ TEST_CASE("what takes most of a step is tuned first", "[cpu][trials]") {
 }
 
 TEST_CASE("a problem that several buckets have is tuned once", "[cpu][trials]") {
-  const auto one = plan_of(trials::deployed_buckets({4}, {}, {4096}));
-  const auto two = plan_of(trials::deployed_buckets({4}, {}, {4096, 32768}));
+  const auto one = plan_of(trials::deployed_buckets({4}, {}, {4096}, true));
+  const auto two = plan_of(trials::deployed_buckets({4}, {}, {4096, 32768}, true));
   CHECK(two.size() > one.size());
   CHECK(two.size() < one.size() + 6);  // only what depends on the context
   std::vector<std::string> titles;
@@ -62,9 +62,9 @@ TEST_CASE("a problem that several buckets have is tuned once", "[cpu][trials]") 
 
 TEST_CASE("buckets of one sequence come first, then whole chunks, then larger batches",
           "[cpu][trials]") {
-  const auto buckets = trials::deployed_buckets({1, 8}, {1, 64, 256}, {4096, 32768});
+  const auto buckets = trials::deployed_buckets({1, 8}, {1, 64, 256}, {4096, 32768}, true);
   REQUIRE(buckets.size() == 8);
-  CHECK(buckets[0] == StepBucket{});
+  CHECK(buckets[0] == StepBucket{.sampled = true});
   CHECK(buckets[1].context == 32768);
   CHECK(buckets[2].sequence_rows == 256);
   CHECK(buckets[2].logit_rows == 1);
@@ -81,7 +81,7 @@ TEST_CASE("a trial worker's command line says all that it is told", "[cpu][trial
                                    .tp_size = 4,
                                    .device = 2,
                                    .jobs = 3,
-                                   .buckets = trials::deployed_buckets({1}, {64}, {4096})};
+                                   .buckets = trials::deployed_buckets({1}, {64}, {4096}, true)};
   const auto command = trial_worker_command(options);
   REQUIRE(command[1] == kTrialWorkerCommand);
   const auto read = value_or_throw(parse_trial_worker({command.begin() + 2, command.end()}));
@@ -93,6 +93,22 @@ TEST_CASE("a trial worker's command line says all that it is told", "[cpu][trial
   CHECK(read.device == 2);
   CHECK(read.jobs == 3);
   CHECK(read.buckets == options.buckets);
-  for (const char* bad : {"bucket=1:2", "bucket=1:1:1:1:x", "tp=", "what=1", "bucket=1:1:1:1:1:1"})
+  for (const char* bad : {"bucket=1:2", "bucket=1:1:1:1:x", "tp=", "what=1", "bucket=1:1:1:1:1",
+                          "bucket=1:1:1:1:1:1:1"})
     CHECK_FALSE(parse_trial_worker({bad}));
+}
+
+TEST_CASE("the sampler is tuned for every number of rows that a step chooses tokens for",
+          "[cpu][trials]") {
+  const auto rows_of = [](bool sampled) {
+    std::vector<std::int64_t> rows;
+    for (const TuningRequest& one :
+         plan_of(trials::deployed_buckets({1, 16}, {64}, {4096, 32768}, sampled)))
+      if (one.families() == std::vector<std::string>{"sample_tokens"})
+        rows.push_back(one.problem.back().value);
+    std::sort(rows.begin(), rows.end());
+    return rows;
+  };
+  CHECK(rows_of(true) == std::vector<std::int64_t>{1, 16});  // a chunk's last row is one
+  CHECK(rows_of(false).empty());
 }
