@@ -210,11 +210,11 @@ class Tuning {
 
 std::string policy_text(const SearchPolicy& search, const MeasurePolicy& measure) {
   return fmt::format(
-      "method {}; graph, {} to {} replays in batches of {} until {:g} % agree, {} for warm-up; {} "
-      "to {} rounds, {:g} % behind drops",
+      "method {}; graph, {} to {} replays in batches of {} ({} beyond {:g} us) until {:g} % agree, "
+      "{} for warm-up; {} to {} rounds, {:g} % behind drops",
       kMethod, measure.batch_replays, measure.max_replays, measure.batch_replays,
-      100 * measure.good_spread, measure.warmup_replays, search.min_rounds, search.max_rounds,
-      100 * search.drop_behind);
+      measure.long_batch, measure.long_us, 100 * measure.good_spread, measure.warmup_replays,
+      search.min_rounds, search.max_rounds, 100 * search.drop_behind);
 }
 
 int TuneReport::count(TuneState state) const {

@@ -88,7 +88,8 @@ class StepTrials final : public TrialRunner {
   executor::DeviceWeights weights_;
   executor::KernelLibrary library_;
   std::map<StepBucket, StepKernels> wanted_;
-  std::map<StepBucket, std::unique_ptr<Rig>> rigs_;
+  std::vector<std::unique_ptr<Rig>> rigs_;  // the one used last at the end
+  PinnedBytes host_;
   std::unique_ptr<Entered> entered_;
   std::map<std::string, Loaded> loaded_;  // by variant, of the problem
 };
