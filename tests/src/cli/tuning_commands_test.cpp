@@ -167,6 +167,11 @@ TEST_CASE("tuning choices are listed, verified, explained and collected", "[cpu]
   const auto line = json_of(run({"cache", "list", "--json"}, home.path()).out);
   CHECK(line["kind"] == "tuning");
   CHECK(line["candidates"].back()["standing"] == "chosen");
+  const auto table = run({"cache", "list", "--table"}, home.path());
+  CHECK(table.status == 0);
+  CHECK_THAT(table.out, Catch::StartsWith("## NVIDIA H200, TP 1, driver ") &&
+                            Catch::Contains("\n### expert_sum\n\n| "));
+  CHECK(run({"cache", "list", "--table", "--json"}, home.path()).status == 2);
 
   const auto explain = [&] {
     const auto result = run({"cache", "explain", "expert_sum", "--arch", "sm_90a"}, home.path());
