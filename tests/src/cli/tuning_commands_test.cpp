@@ -205,6 +205,35 @@ TEST_CASE("tuning choices are listed, verified, explained and collected", "[cpu]
   CHECK(json_of(run({"cache", "gc", "--max-size", "0", "--json"}, home.path()).out)["kept"] == 0);
 }
 
+TEST_CASE("kernels that stamp the time are those that were chosen without stamps",
+          "[cpu][cli][cache]") {
+  const TempDir home;
+  const auto records = made_records();
+  publish(records, home.path());
+  KernelCacheOptions options;
+  options.cache_dirs = {home / "ingot"};
+  options.library_dirs = {fake_nvrtc()};
+  for (const bool traced : {false, true}) {
+    CAPTURE(traced);
+    options.traced = traced;
+    const auto kernels = value_or_throw(open_kernel_store(options, 1));
+    const auto store = open_tuning_store(options);
+    for (const TuningRecord& record : records) {
+      TuningRequest request{.problem = record.key.problem, .candidates = {}, .rejections = {}};
+      for (const CandidateRecord& candidate : record.candidates)
+        request.candidates.push_back(candidate.variant);
+      request.rejections = record.rejections;
+      const auto key =
+          value_or_throw(key_of(request, record.key.device, 1, policy_text({}, {}), *kernels));
+      CHECK((key == record.key) == !traced);
+      const auto found = store->find(key);
+      REQUIRE(found);
+      CHECK(found->chosen().variant == record.chosen().variant);
+    }
+  }
+  CHECK(TuningCache(home / "ingot/tuning").files().size() == records.size());
+}
+
 TEST_CASE("a bundle with a damaged tuning record imports nothing at all", "[cpu][cli][cache]") {
   const TempDir home;
   publish(made_records(), home.path());
