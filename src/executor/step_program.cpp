@@ -689,7 +689,11 @@ class Builder {
                                   .exchange = static_cast<kernels::u64*>(scratch_.any),
                                   .vocabulary = config_.vocab_size,
                                   .stride = config_.vocab_size},
-        {});
+        {written("results", reinterpret_cast<kernels::u32*>(b_.samples),
+                 bucket_.logit_rows * std::int64_t{sizeof(kernels::SampleResult)} / 4),
+         // Of the first row, which is the one with penalties in the edge cases.
+         updated("counts", reinterpret_cast<kernels::u8*>(b_.sample_counts),
+                 2 * std::int64_t{config_.vocab_size})});
   }
 
   const ModelConfig& config_;

@@ -74,3 +74,24 @@ TEST_CASE("sequences share no page, and the first one's context ends in the last
   CHECK(*all.begin() == 0);
   CHECK(*all.rbegin() == share.pool_pages() - 1);
 }
+
+TEST_CASE("tokens are chosen in every way of the sampler, most of all as users have it",
+          "[cpu][trials]") {
+  StepBucket bucket = kDecode;
+  bucket.sampled = true;
+  const auto cases = edge_cases(bucket, 512, 512);
+  for (const auto& sample : cases[0].inputs.samples) {
+    CHECK(sample.temperature == 1);
+    CHECK(sample.top_p < 1);
+    CHECK(sample.logprobs == -1);
+  }
+  const auto& varied = cases[1].inputs.samples;
+  CHECK(varied[0].has_penalties == 1);
+  const auto any = [&](const auto& holds) {
+    return std::any_of(varied, varied + bucket.logit_rows, holds);
+  };
+  CHECK(any([](const auto& sample) { return sample.temperature == 0; }));
+  CHECK(any([](const auto& sample) { return sample.top_k > 0; }));
+  CHECK(any([](const auto& sample) { return sample.min_p > 0; }));
+  CHECK(any([](const auto& sample) { return sample.logprobs == 20; }));
+}
