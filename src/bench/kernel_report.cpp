@@ -1,6 +1,10 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <tuple>
 
 #include "src/bench/kernel_bench.hpp"
 
@@ -9,9 +13,43 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// "TP 8 rows=16 heads=8 …"
-std::string problem_text(const KernelCell& cell) {
-  return fmt::format("TP {} {}", cell.tp_size, describe(cell.problem));
+/// Names of the fields in which problems of the same families differ.
+using Differing = std::map<std::string, std::set<std::string>>;
+Differing differing(std::span<const KernelCell> cells) {
+  std::map<std::string, std::map<std::string, std::set<std::int64_t>>> values;
+  for (const KernelCell& cell : cells)
+    for (const ProblemField& field : cell.problem)
+      values[cell.families][field.name].insert(field.value);
+  Differing names;
+  for (const auto& [families, fields] : values)
+    for (const auto& [name, all] : fields)
+      if (all.size() > 1) names[families].insert(name);
+  return names;
+}
+
+/// "TP 8, sparse_mla_decode: rows=16 heads=8", without what all of these families share.
+std::string problem_text(const KernelCell& cell, const std::set<std::string>& names) {
+  std::string text = fmt::format("TP {}, {}:", cell.tp_size, cell.families);
+  for (const ProblemField& field : cell.problem)
+    if (names.empty() || names.contains(field.name))
+      text += fmt::format(" {}={}", field.name, field.value);
+  return text;
+}
+
+/// By TP size, families and problem.
+std::vector<const KernelCell*> in_order(std::span<const KernelCell> cells) {
+  std::vector<const KernelCell*> order;
+  for (const KernelCell& cell : cells)
+    order.push_back(&cell);
+  const auto place = [](const KernelCell* cell) {
+    std::vector<std::int64_t> numbers;
+    for (const ProblemField& field : cell->problem)
+      numbers.push_back(field.value);
+    return std::tuple(cell->tp_size, cell->families, numbers);
+  };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](const KernelCell* a, const KernelCell* b) { return place(a) < place(b); });
+  return order;
 }
 
 void print_kernel(const KernelCell& cell, const TimedKernel& one, std::string_view mark,
@@ -31,9 +69,11 @@ void print_kernel(const KernelCell& cell, const TimedKernel& one, std::string_vi
 void print_kernels(std::span<const KernelCell> cells, std::FILE* out) {
   fmt::print(out, "\n{:<9} {:>9} {:>7} {:>7} {:>8} {:>9}  {}\n", "", "us", "spread", "floor",
              "TB/s", "TFLOP/s", "kernel");
-  for (const KernelCell& cell : cells) {
-    fmt::print(out, "{}, floor {:.2f} us{}{}\n", problem_text(cell), cell.floor_us,
-               cell.error.empty() ? "" : ": not measured: ", cell.error);
+  Differing names = differing(cells);
+  for (const KernelCell* const at : in_order(cells)) {
+    const KernelCell& cell = *at;
+    fmt::print(out, "{}, floor {:.2f} us{}{}\n", problem_text(cell, names[cell.families]),
+               cell.floor_us, cell.error.empty() ? "" : ": not measured: ", cell.error);
     for (const TimedKernel& one : cell.kernels)
       print_kernel(cell, one, one.source.empty() ? "candidate" : one.source, out);
   }

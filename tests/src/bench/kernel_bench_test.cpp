@@ -67,7 +67,7 @@ TEST_CASE("all candidates are checked and timed, and what is wrong says so", "[c
   print_kernels(std::vector{cell}, out);
   std::fclose(out);
   const std::string text = test::read_file(folder / "out");
-  CHECK_THAT(text, Catch::Contains("TP 8 rows=16 cols=4096, floor 1.50 us") &&
+  CHECK_THAT(text, Catch::Contains("TP 8, mma+simt: rows=16 cols=4096, floor 1.50 us") &&
                        Catch::Contains("\ntuned") && Catch::Contains("\ncandidate") &&
                        Catch::Contains("simt TILE=1 SINK=1: as made up"));
   BenchSubject subject;
