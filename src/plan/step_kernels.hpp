@@ -9,6 +9,8 @@
 #include "kernel_templates/indexer_scores_sm90.space.hpp"
 #include "kernel_templates/sparse_mla_decode.space.hpp"
 #include "kernel_templates/sparse_mla_decode_sm90.space.hpp"
+#include "kernel_templates/sparse_mla_prefill.space.hpp"
+#include "kernel_templates/sparse_mla_prefill_sm90.space.hpp"
 #include "src/plan/step_problems.hpp"
 
 namespace ingot {
@@ -18,10 +20,10 @@ namespace ingot {
 struct StepKernels {
   using Slot = std::size_t;
   Slot slots{}, embedding{}, hc_first{}, hc_between{}, wq_a_wkv{}, q_quant{}, wq_b{},
-      wq_b_indexer{}, q_norm_rope{}, kv_append{}, csa_linear{}, hca_linear{}, csa_compress{},
-      index_compress{}, hca_compress{}, index_queries{}, index_scores{}, index_topk{},
-      swa_attention{}, csa_attention{}, hca_attention{}, wo_a{}, o_quant{}, wo_b{}, gate{},
-      router{}, hash_router{}, experts{}, shared_up{}, shared_activation{}, shared_down{},
+      wq_b_indexer{}, q_norm_rope{}, kv_append{}, kv_keep{}, csa_linear{}, hca_linear{},
+      csa_compress{}, index_compress{}, hca_compress{}, index_queries{}, index_scores{},
+      index_topk{}, swa_attention{}, csa_attention{}, hca_attention{}, wo_a{}, o_quant{}, wo_b{},
+      gate{}, router{}, hash_router{}, experts{}, shared_up{}, shared_activation{}, shared_down{},
       expert_sum{}, hc_last{}, pick_rows{}, hc_head{}, head{}, embedding_sum{}, attention_sum{},
       rank_sum{}, logits{}, sample{};
   std::vector<Slot> all;  ///< those that this model's steps launch
@@ -39,6 +41,12 @@ template <class Collector>
 StepKernels::Slot want_attention(Collector& collector,
                                  const kernels::SparseMlaDecodeProblem& problem) {
   using kernels::SparseMlaDecode, kernels::SparseMlaDecodeSm90;
+  using kernels::SparseMlaPrefill, kernels::SparseMlaPrefillSm90;
+  if (problem.rows > kMostNarrowRows) {
+    return SparseMlaPrefillSm90::runs_on(collector.limits())
+               ? collector.template want<SparseMlaPrefillSm90, SparseMlaPrefill>(problem)
+               : collector.template want<SparseMlaPrefill>(problem);
+  }
   // Whichever comes first is the default.
   if (SparseMlaDecodeSm90::is_default(problem, collector.limits())) {
     return collector.template want<SparseMlaDecodeSm90, SparseMlaDecode>(problem);
@@ -90,6 +98,7 @@ StepKernels StepKernels::want(Collector& collector, const ModelConfig& config,
   if (swa || hca) linear(k.wq_b, p.wq_b);
   add.template operator()<kernels::QNormRope>(k.q_norm_rope, p.q_norm_rope);
   add.template operator()<kernels::RopeKvAppend>(k.kv_append, p.kv_append);
+  if (p.kv_keep) add.template operator()<kernels::RopeKvAppend>(k.kv_keep, *p.kv_keep);
   if (swa) keep(k.swa_attention, want_attention(collector, p.swa_attention));
   if (csa) {
     linear(k.wq_b_indexer, p.wq_b_indexer);
