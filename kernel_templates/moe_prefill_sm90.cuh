@@ -1,0 +1,561 @@
+// Routed experts of many tokens on Hopper's FP8 tensor cores, one product of the two a launch: gate
+// and up with clamp, SwiGLU, weight and quantisation behind them, or down.
+// Launch contract (host twin: launch_shape in moe_prefill_sm90.space.hpp)
+//   grid (blocks that share the tiles)   block (384)   cluster none   arch sm_90a
+//   smem moe_prefill_smem_bytes(...), dynamic   programmatic dependent launch: yes
+//   before: expert_order and expert_gather, or gate/up
+//
+// Weight rows are the M of the mma, tokens of one expert its N. A tile is 256 weight rows (8 jobs
+// of moe_weight_tiles side by side; of gate/up that is one group of 128 activations) and up to
+// TOKENS tokens. Blocks deal the tiles out in the order of experts; token tiles of one expert that
+// share weights are neighbours, so weights come from memory once.
+//
+// Warps 0-7 multiply: each of two warpgroups has 128 rows, a warp the 32 of a job, in two halves.
+// Warp 8 streams weights and inputs, 128 columns a stage. Warps 9 and 10 look at the scales of what
+// has come and make tables of them (common/moe_job_e4m3.cuh), one for each warpgroup. The fp4 codes
+// become e4m3 in registers, of one half while the tensor core multiplies the other.
+//
+// The tensor core's own accumulation keeps about 14 bits, so the sums of 128 columns are added to
+// fp32 registers, which is also where the inputs' scales come in. Every sum has a fixed order: two
+// launches give the same bits, and so does a token in other company.
+// NaN or infinity in a token stays in that token: tokens are columns of the mma. Columns past an
+// expert's last row hold whatever was in memory; they are not stored, or in rows that no pair has.
+#include "common/barrier.cuh"
+#include "common/bf16.cuh"
+#include "common/f16.cuh"
+#include "common/fp8.cuh"
+#include "common/launch.cuh"
+#include "common/moe_job_e4m3.cuh"
+#include "common/ptx.cuh"
+#include "common/wgmma_registers.cuh"
+#include "moe_prefill_sm90.args.h"
+#ifndef INGOT_PARAMS_GENERATED  // editor and stand-alone nvcc see the defaults
+#define PARAM(type, name, value, doc) constexpr type name = value;
+#include "moe_prefill_sm90.params.def"
+#undef PARAM
+#endif
+
+namespace ingot::kernels {
+
+static_assert(HIDDEN % MOE_PREFILL_ROWS == 0 && INTER % 128 == 0, "whole tiles");
+static_assert(TOKENS <= 128 && TOKENS % N_STEP == 0 && N_STEP % 16 == 0, "N of the mma");
+static_assert(EXPERTS % 32 == 0 && EXPERTS <= 384, "a thread has an expert");
+
+constexpr int MATH_WARPS = 8, COPY_WARP = 8, SCALE_WARP = 9, THREADS = 384;
+constexpr int JOBS = MOE_PREFILL_JOBS, JOB_BYTES = 2176, JOB_CODE_BYTES = 2048;
+constexpr int K_TILES = (DOWN ? INTER : HIDDEN) / 128;
+constexpr int ROW_TILES = DOWN ? HIDDEN / MOE_PREFILL_ROWS : INTER / 128;
+constexpr int MOST_TILES = moe_prefill_most_tiles(EXPERTS, TOPK, TOKENS);
+constexpr int MATH_MEETS = 1;  // named barrier
+
+// Offsets in shared memory; each of the first is a ring of STAGES.
+constexpr int X_BYTES = TOKENS * 128, WEIGHT_BYTES = MOE_PREFILL_WEIGHT_BYTES;
+constexpr int TABLE_BYTES = MOE_PREFILL_ROWS * 32;
+constexpr int WEIGHTS = STAGES * X_BYTES;
+constexpr int TABLES = WEIGHTS + STAGES * WEIGHT_BYTES;
+constexpr int REFERENCES = TABLES + STAGES * TABLE_BYTES;
+constexpr int X_SCALES = REFERENCES + STAGES * MOE_PREFILL_ROWS * 4;
+constexpr int OUTPUTS = X_SCALES + STAGES * TOKENS * 4;       // of gate/up: [TOKENS][128]
+constexpr int LARGEST = OUTPUTS + (DOWN ? 0 : TOKENS * 128);  // [2][TOKENS]
+constexpr int PLAN = LARGEST + (DOWN ? 0 : TOKENS * 8);
+constexpr int FULL = PLAN + moe_prefill_plan_bytes(EXPERTS, TOPK, TOKENS);
+constexpr int EMPTY = FULL + STAGES * 8, LOOKED_AT = EMPTY + STAGES * 8;  // of each warpgroup
+constexpr int WIDE = LOOKED_AT + 2 * STAGES * 8;                          // [STAGES][2]
+static_assert(OUTPUTS % 16 == 0 && FULL % 8 == 0, "bulk copies and barriers are aligned");
+static_assert(WIDE + STAGES * 8 == moe_prefill_smem_bytes(EXPERTS, TOPK, TOKENS, STAGES, DOWN),
+              "host and device agree on the shared memory");
+
+// Tiles of tokens of all experts.
+struct Plan {
+  int first[EXPERTS], count[EXPERTS];
+  u16 first_tile[EXPERTS];
+  u16 expert_of[MOST_TILES];
+  int warp_tiles[EXPERTS / 32];
+  int tiles;
+};
+static_assert(sizeof(Plan) <= moe_prefill_plan_bytes(EXPERTS, TOPK, TOKENS), "its place");
+
+__forceinline__ int tiles_of(int count) {
+  return (count + TOKENS - 1) / TOKENS;
+}
+// By all threads.
+__forceinline__ void make_plan(Plan& plan, const MoePrefillArgs& args, int thread) {
+  const int warp = thread / 32, lane = thread % 32;
+  int own = 0, running = 0;
+  if (thread < EXPERTS) {
+    plan.first[thread] = args.first[thread];
+    const int count = args.count[thread];
+    plan.count[thread] = count;
+    own = running = tiles_of(count);
+  }
+  if (warp < EXPERTS / 32) {
+#pragma unroll
+    for (int lanes = 1; lanes < 32; lanes *= 2) {
+      const int lower = __shfl_up_sync(~0u, running, lanes);
+      if (lane >= lanes) running += lower;
+    }
+    if (lane == 31) plan.warp_tiles[warp] = running;
+  }
+  __syncthreads();
+  if (warp < EXPERTS / 32) {
+    int begin = running - own;
+    for (int w = 0; w < warp; ++w)
+      begin += plan.warp_tiles[w];
+    plan.first_tile[thread] = static_cast<u16>(begin);
+    for (int i = 0; i < own; ++i)
+      plan.expert_of[begin + i] = static_cast<u16>(thread);
+    if (thread == EXPERTS - 1) plan.tiles = begin + own;
+  }
+  __syncthreads();
+}
+
+// A tile of the output.
+struct Tile {
+  int expert, strip;  // strip: of 256 weight rows
+  int row, rows;      // first row, and how many: at most TOKENS
+
+  __forceinline__ Tile(const Plan& plan, int index) {
+    expert = plan.expert_of[index / ROW_TILES];
+    const int local = index - plan.first_tile[expert] * ROW_TILES;
+    const int count = plan.count[expert], tiles = tiles_of(count);
+    strip = local / tiles;
+    // Even parts, of whole rows of eight.
+    const int part = ((count + tiles - 1) / tiles + 7) / 8 * 8, begin = local % tiles * part;
+    row = plan.first[expert] + begin;
+    rows = min(part, count - begin);
+  }
+  __forceinline__ int padded_rows() const { return (rows + 7) / 8 * 8; }
+};
+template <class Visit>
+__forceinline__ void for_each_tile(const Plan& plan, Visit visit) {
+  for (int i = static_cast<int>(blockIdx.x); i < plan.tiles * ROW_TILES;
+       i += static_cast<int>(gridDim.x))
+    visit(Tile(plan, i));
+}
+
+// Position in the ring: a stage and the parity of its current round.
+struct Ring {
+  int stage = 0;
+  u32 parity = 0;
+  __forceinline__ void advance() {
+    if (++stage == STAGES) stage = 0, parity ^= 1;
+  }
+};
+
+// ---- one warp: weights and inputs
+
+__forceinline__ void stream(const MoePrefillArgs& args, const Plan& plan, u32 shared, int lane) {
+  Ring ring;
+  for_each_tile(plan, [&](const Tile& tile) {
+    const int rows = tile.padded_rows();
+    const i64 job = (static_cast<i64>(tile.expert) * ROW_TILES + tile.strip) * JOBS + lane % JOBS;
+    const u8* weights = args.weights + job * (K_TILES * JOB_BYTES);
+    const u8* x = args.x + static_cast<i64>(tile.row) * 128;
+    const float* scales = args.x_scale + tile.row;
+#pragma unroll 1
+    for (int k = 0; k < K_TILES; ++k) {
+      const u32 full = shared + FULL + ring.stage * 8;
+      barrier::wait(shared + EMPTY + ring.stage * 8, ring.parity ^ 1);
+      if (lane == 0) barrier::arrive_expect(full, WEIGHT_BYTES + rows * (128 + 4));
+      __syncwarp();
+      if (lane < JOBS)
+        barrier::copy_bulk(shared + WEIGHTS + ring.stage * WEIGHT_BYTES + lane * JOB_BYTES, weights,
+                           JOB_BYTES, full);
+      else if (lane == JOBS)
+        barrier::copy_bulk(shared + ring.stage * X_BYTES, x, rows * 128, full);
+      else if (lane == JOBS + 1)
+        barrier::copy_bulk(shared + X_SCALES + ring.stage * (TOKENS * 4), scales, rows * 4, full);
+      weights += JOB_BYTES;
+      x += static_cast<i64>(args.row_pitch) * 128;
+      scales += args.row_pitch;
+      ring.advance();
+    }
+  });
+}
+
+// ---- a warp for each warpgroup: tables of scales. A lane has a row of each of four jobs.
+
+// Where a row of a job has its table: 16 bytes for groups 0 and 1, and 512 bytes on for the others.
+__forceinline__ u32 table_of(int stage, int job, int row) {
+  return static_cast<u32>(TABLES + stage * TABLE_BYTES + job * 1024 + row * 16);
+}
+__forceinline__ void look_at_scales(const Plan& plan, u32 shared, u8* base, int group, int lane) {
+  Ring ring;
+  // The scales of a job lie as lanes take codes: rows g and g + 8 of 16 side by side.
+  const int row = lane / 16 * 16 + lane % 2 * 8 + lane / 2 % 8;
+  for_each_tile(plan, [&](const Tile&) {
+    moe::RowScale rows[4] = {};
+#pragma unroll 1
+    for (int k = 0; k < K_TILES; ++k) {
+      barrier::wait(shared + FULL + ring.stage * 8, ring.parity);
+      const u8* const weights = base + WEIGHTS + ring.stage * WEIGHT_BYTES;
+      u32 bytes[4];
+      bool fit = true;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        bytes[j] = moe::scale_bytes(*reinterpret_cast<const u32*>(
+            weights + (group * 4 + j) * JOB_BYTES + JOB_CODE_BYTES + lane * 4));
+        moe::refer(rows[j], bytes[j]);
+        fit = fit && moe::fits(rows[j], bytes[j]);
+      }
+      const bool wide = __any_sync(~0u, !fit);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const u32 to = shared + table_of(ring.stage, group * 4 + j, row);
+        if (!wide) {
+          const auto table = [&](int g) {
+            const u32 steps = static_cast<u32>(moe::steps_of(rows[j], bytes[j], g));
+            return make_uint2(moe::MAGNITUDES + steps * moe::SCALE_STEP,
+                              moe::MAGNITUDES_HIGH + steps * moe::SCALE_STEP_HIGH);
+          };
+          const uint2 a = table(0), b = table(1), c = table(2), d = table(3);
+          ptx::store_shared(to, uint4{a.x, a.y, b.x, b.y});
+          ptx::store_shared(to + 512, uint4{c.x, c.y, d.x, d.y});
+        } else {
+          const auto factor = [&](int g) {
+            return __float_as_uint(moe::factor_of(rows[j], bytes[j], g));
+          };
+          ptx::store_shared(to, uint4{factor(0), factor(1), factor(2), factor(3)});
+        }
+        *reinterpret_cast<float*>(base + REFERENCES + ring.stage * (MOE_PREFILL_ROWS * 4) +
+                                  (group * 4 + j) * 128 + row * 4) = moe::reference_value(rows[j]);
+      }
+      if (lane == 0)
+        *reinterpret_cast<u32*>(base + WIDE + ring.stage * 8 + group * 4) = wide ? 1u : 0u;
+      __syncwarp();
+      if (lane == 0) barrier::arrive(shared + LOOKED_AT + (group * STAGES + ring.stage) * 8);
+      ring.advance();
+    }
+  });
+}
+
+// ---- two warpgroups: products
+
+struct Multiplier {
+  const MoePrefillArgs& args;
+  u8* base;
+  u32 shared;
+  int warp, lane;  // warp: of eight, the job of a stage
+  Ring ring;
+  int turn = 0;  // of the two places for largest magnitudes
+
+  template <int N>
+  using Sums = float[N / 8][4];
+
+  template <int N>
+  __forceinline__ static void hold(Sums<N>& part) {
+#pragma unroll
+    for (int j = 0; j < N / 8; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        wgmma::hold(part[j][e]);
+  }
+  __forceinline__ u32 input_place() const {
+    return wgmma::tile_place(shared + ring.stage * X_BYTES);
+  }
+  __forceinline__ const u8* job() const {
+    return base + WEIGHTS + ring.stage * WEIGHT_BYTES + warp * JOB_BYTES;
+  }
+  __forceinline__ uint4 table(int row, int half) const {
+    return *reinterpret_cast<const uint4*>(base + table_of(ring.stage, warp, row) + half * 512);
+  }
+
+  // 16 rows x 128 columns of this warp's job, those of half `m`, as fragments of four k-steps.
+  __forceinline__ void convert(u32 (&a)[16], int m) const {
+    const int row = m * 16 + lane / 4;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint4 codes =
+          *reinterpret_cast<const uint4*>(job() + m * 1024 + half * 512 + lane * 16);
+      const uint4 upper = table(row, half), lower = table(row + 8, half);
+      u32* const to = a + half * 8;
+      moe::codes_to_e4m3(codes.x, upper.x, upper.y, to[0], to[2]);
+      moe::codes_to_e4m3(codes.y, lower.x, lower.y, to[1], to[3]);
+      moe::codes_to_e4m3(codes.z, upper.z, upper.w, to[4], to[6]);
+      moe::codes_to_e4m3(codes.w, lower.z, lower.w, to[5], to[7]);
+    }
+  }
+  // Starts part = the products of 128 columns.
+  template <int N>
+  __forceinline__ void start(Sums<N>& part, const u32 (&a)[16]) const {
+    const u32 place = input_place();
+    hold<N>(part);
+    wgmma::fence();
+#pragma unroll
+    for (int step = 0; step < 4; ++step)
+      wgmma::mma_e4m3_registers<N>(part, a + 4 * step,
+                                   wgmma::tile_descriptor(place + step * wgmma::kStep32), step > 0);
+    wgmma::commit();
+  }
+  template <int N>
+  __forceinline__ void finish(Sums<N>& part, u32 (&a)[16]) const {
+    wgmma::wait<0>();
+    hold<N>(part);
+    wgmma::hold_operand(a);
+  }
+  // sums += part times the inputs' scales, and times the rows'.
+  template <int N>
+  __forceinline__ void add(Sums<N>& sums, const Sums<N>& part) const {
+    const u8* const scales = base + X_SCALES + ring.stage * (TOKENS * 4) + lane % 4 * 8;
+#pragma unroll
+    for (int j = 0; j < N / 8; ++j) {
+      const float2 scale = *reinterpret_cast<const float2*>(scales + j * 32);
+      sums[j][0] = fmaf(part[j][0], scale.x, sums[j][0]);
+      sums[j][1] = fmaf(part[j][1], scale.y, sums[j][1]);
+      sums[j][2] = fmaf(part[j][2], scale.x, sums[j][2]);
+      sums[j][3] = fmaf(part[j][3], scale.y, sums[j][3]);
+    }
+  }
+
+  template <int N>
+  __forceinline__ void multiply(Sums<N> (&sums)[2], Sums<N>& part) const {
+    u32 a[2][16];
+    convert(a[0], 0);
+    start<N>(part, a[0]);
+    convert(a[1], 1);
+    finish<N>(part, a[0]);
+    add<N>(sums[0], part);
+    start<N>(part, a[1]);
+    finish<N>(part, a[1]);
+    add<N>(sums[1], part);
+  }
+  // Where a row's scales lie too far apart for e4m3: 32 columns at a time, scaled as fp32 numbers.
+  template <int N>
+  __forceinline__ void multiply_wide(Sums<N> (&sums)[2], Sums<N>& part) const {
+    const u8* const scales = base + X_SCALES + ring.stage * (TOKENS * 4) + lane % 4 * 8;
+#pragma unroll 1
+    for (int group = 0; group < 4; ++group) {
+#pragma unroll
+      for (int m = 0; m < 2; ++m) {
+        const int row = m * 16 + lane / 4;
+        const uint2 codes = *reinterpret_cast<const uint2*>(job() + m * 1024 + group / 2 * 512 +
+                                                            lane * 16 + group % 2 * 8);
+        const float upper = *reinterpret_cast<const float*>(base + table_of(ring.stage, warp, row) +
+                                                            group * 4),
+                    lower = *reinterpret_cast<const float*>(
+                        base + table_of(ring.stage, warp, row + 8) + group * 4);
+        u32 a[4];
+        moe::codes_to_e4m3(codes.x, moe::MAGNITUDES, moe::MAGNITUDES_HIGH, a[0], a[2]);
+        moe::codes_to_e4m3(codes.y, moe::MAGNITUDES, moe::MAGNITUDES_HIGH, a[1], a[3]);
+        hold<N>(part);
+        wgmma::fence();
+        wgmma::mma_e4m3_registers<N>(
+            part, a, wgmma::tile_descriptor(input_place() + group * wgmma::kStep32), 0);
+        wgmma::commit();
+        wgmma::wait<0>();
+        hold<N>(part);
+        wgmma::hold_operand(a);
+#pragma unroll
+        for (int j = 0; j < N / 8; ++j) {
+          const float2 scale = *reinterpret_cast<const float2*>(scales + j * 32);
+          sums[m][j][0] = fmaf(part[j][0] * upper, scale.x, sums[m][j][0]);
+          sums[m][j][1] = fmaf(part[j][1] * upper, scale.y, sums[m][j][1]);
+          sums[m][j][2] = fmaf(part[j][2] * lower, scale.x, sums[m][j][2]);
+          sums[m][j][3] = fmaf(part[j][3] * lower, scale.y, sums[m][j][3]);
+        }
+      }
+    }
+  }
+
+  // What makes weights of the numbers that were multiplied, for rows g and g + 8 of both halves.
+  struct References {
+    float upper[2], lower[2];
+  };
+
+  template <int N>
+  __forceinline__ void finish_gate_up(const Tile& tile, Sums<N> (&sums)[2], const References& of);
+  template <int N>
+  __forceinline__ void finish_down(const Tile& tile, const Sums<N> (&sums)[2],
+                                   const References& of) const;
+
+  template <int N>
+  __forceinline__ void tile_of(const Tile& tile) {
+    Sums<N> sums[2], part;
+#pragma unroll
+    for (int j = 0; j < N / 8; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        sums[0][j][e] = sums[1][j][e] = part[j][e] = 0.0f;
+    References references{};
+#pragma unroll 1
+    for (int k = 0; k < K_TILES; ++k) {
+      barrier::wait(shared + FULL + ring.stage * 8, ring.parity);
+      barrier::wait(shared + LOOKED_AT + (warp / 4 * STAGES + ring.stage) * 8, ring.parity);
+      const u32 wide = *reinterpret_cast<const u32*>(base + WIDE + ring.stage * 8 + warp / 4 * 4);
+      if (__shfl_sync(~0u, wide, 0) == 0)
+        multiply<N>(sums, part);
+      else
+        multiply_wide<N>(sums, part);
+      if (k == K_TILES - 1) {
+        const u8* const from =
+            base + REFERENCES + ring.stage * (MOE_PREFILL_ROWS * 4) + warp * 128 + lane / 4 * 4;
+#pragma unroll
+        for (int m = 0; m < 2; ++m) {
+          references.upper[m] = *reinterpret_cast<const float*>(from + m * 64);
+          references.lower[m] = *reinterpret_cast<const float*>(from + m * 64 + 32);
+        }
+      }
+      __syncwarp();
+      if (lane == 0) barrier::arrive(shared + EMPTY + ring.stage * 8);
+      ring.advance();
+    }
+    if constexpr (DOWN)
+      finish_down<N>(tile, sums, references);
+    else
+      finish_gate_up<N>(tile, sums, references);
+  }
+  // The narrowest mma that holds the tile's tokens.
+  template <int N>
+  __forceinline__ void choose(const Tile& tile) {
+    if constexpr (N > N_STEP) {
+      if (tile.rows <= N - N_STEP) {
+        choose<N - N_STEP>(tile);
+        return;
+      }
+    }
+    tile_of<N>(tile);
+  }
+};
+
+// A thread has gate (row g) and up (row g + 8) of the same columns of the intermediate, and two
+// tokens of each eight. Source: model specification section 3.11.
+template <int N>
+__forceinline__ void Multiplier::finish_gate_up(const Tile& tile, Sums<N> (&sums)[2],
+                                                const References& of) {
+  const int first = lane % 4 * 2;  // token of eight
+  u32* const largest = reinterpret_cast<u32*>(base + LARGEST) + turn * TOKENS;
+  u32* const other = reinterpret_cast<u32*>(base + LARGEST) + (turn ^ 1) * TOKENS;
+  turn ^= 1;
+#pragma unroll
+  for (int j = 0; j < N / 8; ++j) {
+    if (8 * j >= tile.rows) continue;
+    const float2 weights =
+        *reinterpret_cast<const float2*>(args.row_weight + tile.row + 8 * j + first);
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      u32 bits = 0;  // so that NaN is the largest
+#pragma unroll
+      for (int m = 0; m < 2; ++m) {
+        float gate = to_float(to_bf16(sums[m][j][e] * of.upper[m]));
+        float up = to_float(to_bf16(sums[m][j][2 + e] * of.lower[m]));
+        gate = gate > args.limit ? args.limit : gate;  // keeps NaN
+        up = up > args.limit ? args.limit : up < -args.limit ? -args.limit : up;
+        const float silu = __fdividef(gate, 1.0f + exp2_approx(-1.4426950408889634f * gate));
+        const float h = to_float(to_bf16((e == 0 ? weights.x : weights.y) * (silu * up)));
+        sums[m][j][e] = h;
+        bits = max(bits, __float_as_uint(h) & 0x7fffffffu);
+      }
+#pragma unroll
+      for (int lanes = 4; lanes < 32; lanes *= 2)
+        bits = max(bits, __shfl_xor_sync(~0u, bits, lanes));
+      if (lane < 4) atomicMax(largest + 8 * j + first + e, bits);
+    }
+  }
+  const int thread = warp * 32 + lane;
+  if (thread == 0) barrier::wait_stores_read();
+  ptx::sync_threads(MATH_MEETS, MATH_WARPS * 32);
+  for (int i = thread; i < TOKENS; i += MATH_WARPS * 32)
+    other[i] = 0;
+  u8* const outputs = base + OUTPUTS;
+  const int column = warp * 16 + lane / 4;
+#pragma unroll
+  for (int j = 0; j < N / 8; ++j) {
+    if (8 * j >= tile.rows) continue;
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int exponent = fp8::scale_exponent(__uint_as_float(largest[8 * j + first + e]));
+      const float inverse = fp8::inverse_power_of_two(exponent);
+      const u32 codes = fp8::from_floats(sums[0][j][e] * inverse, sums[1][j][e] * inverse);
+      outputs[j * 1024 + expert_tile_offset(first + e, column)] = static_cast<u8>(codes);
+      outputs[j * 1024 + expert_tile_offset(first + e, column + 8)] = static_cast<u8>(codes >> 8);
+    }
+  }
+  const i64 at = static_cast<i64>(tile.strip) * args.row_pitch + tile.row;
+  for (int i = thread; i < tile.padded_rows(); i += MATH_WARPS * 32) {
+    const u32 bits = largest[i];
+    args.h_scale[at + i] = bits > fp8::kInfinityBits
+                               ? __uint_as_float(0x7fffffffu)
+                               : fp8::power_of_two(fp8::scale_exponent(__uint_as_float(bits)));
+  }
+  barrier::publish_to_async_proxy();
+  ptx::sync_threads(MATH_MEETS, MATH_WARPS * 32);
+  if (thread == 0) {
+    barrier::store_bulk(args.h + at * 128, shared + OUTPUTS,
+                        static_cast<u32>(tile.padded_rows()) * 128);
+    barrier::commit_stores();
+  }
+}
+
+template <int N>
+__forceinline__ void Multiplier::finish_down(const Tile& tile, const Sums<N> (&sums)[2],
+                                             const References& of) const {
+  const i64 column = tile.strip * MOE_PREFILL_ROWS + warp * 32;
+#pragma unroll
+  for (int m = 0; m < 2; ++m)
+#pragma unroll
+    for (int j = 0; j < N / 8; ++j) {
+      if (8 * j >= tile.rows) continue;
+      const float upper[2] = {sums[m][j][0] * of.upper[m], sums[m][j][1] * of.upper[m]};
+      const float lower[2] = {sums[m][j][2] * of.lower[m], sums[m][j][3] * of.lower[m]};
+      if constexpr (ROUND_EXPERTS) {
+        const u32 low = ptx::transpose_matrix(pack_bf16(upper[0], upper[1]));
+        const u32 high = ptx::transpose_matrix(pack_bf16(lower[0], lower[1]));
+        const int token = 8 * j + lane / 4;
+        bf16* const to = static_cast<bf16*>(args.y) + static_cast<i64>(tile.row + token) * HIDDEN +
+                         column + m * 16 + lane % 4 * 2;
+        if (token < tile.rows) {
+          *reinterpret_cast<u32*>(to) = low;
+          *reinterpret_cast<u32*>(to + 8) = high;
+        }
+      } else {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const int token = 8 * j + lane % 4 * 2 + e;
+          float* const to = static_cast<float*>(args.y) +
+                            static_cast<i64>(tile.row + token) * HIDDEN + column + m * 16 +
+                            lane / 4;
+          if (token < tile.rows) {
+            to[0] = upper[e];
+            to[8] = lower[e];
+          }
+        }
+      }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    moe_prefill_sm90(const __grid_constant__ MoePrefillArgs args) {
+  u8* const base = ptx::dynamic_shared_memory();
+  const u32 shared = ptx::shared_address(base);
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
+  Plan& plan = *reinterpret_cast<Plan*>(base + PLAN);
+  if (thread == 0) {
+#pragma unroll 1
+    for (int stage = 0; stage < STAGES; ++stage) {
+      barrier::init(shared + FULL + stage * 8, 1);
+      barrier::init(shared + EMPTY + stage * 8, MATH_WARPS);
+      barrier::init(shared + LOOKED_AT + stage * 8, 1);
+      barrier::init(shared + LOOKED_AT + (STAGES + stage) * 8, 1);
+    }
+    barrier::publish_init();
+  }
+  if (!DOWN && thread < TOKENS) reinterpret_cast<u32*>(base + LARGEST)[thread] = 0;
+  release_successor();
+  wait_for_predecessor();
+  make_plan(plan, args, thread);
+
+  if (warp >= MATH_WARPS) {
+    ptx::give_registers<40>();
+    if (warp == COPY_WARP)
+      stream(args, plan, shared, lane);
+    else if (warp < SCALE_WARP + 2)
+      look_at_scales(plan, shared, base, warp - SCALE_WARP, lane);
+  } else {
+    ptx::take_registers<232>();
+    Multiplier math{args, base, shared, warp, lane, {}};
+    for_each_tile(plan, [&](const Tile& tile) { math.choose<TOKENS>(tile); });
+    if (!DOWN && thread == 0) barrier::wait_stores();
+  }
+}
+
+}  // namespace ingot::kernels
