@@ -1,0 +1,138 @@
+#include "tests/support/moe_prefill_check.hpp"
+
+#include <bit>
+#include <catch2/catch.hpp>
+#include <cstring>
+
+#include "kernel_templates/expert_gather.space.hpp"
+#include "kernel_templates/expert_join.space.hpp"
+#include "kernel_templates/expert_order.space.hpp"
+
+namespace ingot::test {
+namespace {
+
+using kernels::ExpertGather;
+using kernels::ExpertJoin;
+using kernels::ExpertOrder;
+using kernels::MoePrefillSm90;
+
+constexpr double kTolerance = 2e-3, kRowTolerance = 4e-3;  // relative
+constexpr std::size_t kGuard = 64;                         // floats behind the output
+
+ExpertOrder::Params order_params(const MoePrefillVariants& v) {
+  return {.EXPERTS = v.down.EXPERTS, .TOPK = v.down.TOPK, .THREADS = v.order_threads};
+}
+ExpertGather::Params gather_params(const MoePrefillVariants& v) {
+  return {.HIDDEN = v.down.HIDDEN, .TOPK = v.down.TOPK};
+}
+ExpertJoin::Params join_params(const MoePrefillVariants& v) {
+  return {.HIDDEN = v.down.HIDDEN, .TOPK = v.down.TOPK, .ROUND_EXPERTS = v.down.ROUND_EXPERTS};
+}
+
+}  // namespace
+
+std::vector<jit::Variant> MoePrefillVariants::all() const {
+  return {variant_of<ExpertOrder>(order_params(*this)),
+          variant_of<ExpertGather>(gather_params(*this)), variant_of<MoePrefillSm90>(gate_up),
+          variant_of<MoePrefillSm90>(down), variant_of<ExpertJoin>(join_params(*this))};
+}
+
+std::vector<float> run_moe_prefill(KernelTarget& target, const MoePrefillVariants& variants,
+                                   const MoeExperts& experts, int workspace_tokens) {
+  const MoeShape& shape = experts.shape;
+  const kernels::MoePrefillWorkspace at(workspace_tokens, shape.inter, shape.hidden, shape.experts,
+                                        shape.topk, variants.down.ROUND_EXPERTS);
+  const std::vector<std::byte> poison(static_cast<std::size_t>(at.bytes), std::byte{0xff});
+  auto* const workspace = static_cast<kernels::u8*>(target.place(poison));
+  const auto place = [&]<class T>(long long offset, T*) {
+    return reinterpret_cast<T*>(workspace + offset);
+  };
+  int* const no_int = nullptr;
+  float* const no_float = nullptr;
+  const auto limits = target.limits();
+  const int* ids = target.place_as<int>(experts.ids);
+  const float* weights = target.place_as<float>(experts.weights);
+
+  const kernels::ExpertOrderArgs order{.experts = ids,
+                                       .weights = weights,
+                                       .first = place(at.first, no_int),
+                                       .count = place(at.count, no_int),
+                                       .row_of = place(at.row_of, no_int),
+                                       .row_weight = place(at.row_weight, no_float),
+                                       .tokens = shape.tokens};
+  const auto order_shape = ExpertOrder::launch_shape({.experts = shape.experts, .topk = shape.topk},
+                                                     order_params(variants));
+  target.run(variant_of<ExpertOrder>(order_params(variants)), order_shape, &order);
+
+  const int groups = shape.hidden / 128;
+  const kernels::ExpertGatherArgs gather{.x = target.place_as<kernels::fp8_e4m3>(experts.codes),
+                                         .x_scale = target.place_as<float>(experts.scales),
+                                         .row_of = order.row_of,
+                                         .rows = workspace + at.rows,
+                                         .row_scale = place(at.row_scale, no_float),
+                                         .scale_stride = groups,
+                                         .row_pitch = at.row_pitch,
+                                         .tokens = shape.tokens};
+  target.run(variant_of<ExpertGather>(gather_params(variants)),
+             ExpertGather::launch_shape(
+                 {.hidden = shape.hidden, .topk = shape.topk, .tokens = shape.tokens},
+                 gather_params(variants)),
+             &gather);
+
+  kernels::MoePrefillArgs product{
+      .weights = static_cast<kernels::u8*>(target.place(experts.gate_up_jobs())),
+      .x = gather.rows,
+      .x_scale = gather.row_scale,
+      .first = order.first,
+      .count = order.count,
+      .row_weight = order.row_weight,
+      .h = workspace + at.h,
+      .h_scale = place(at.h_scale, no_float),
+      .y = workspace + at.y,
+      .limit = 10.0F,
+      .row_pitch = at.row_pitch};
+  target.run(variant_of<MoePrefillSm90>(variants.gate_up),
+             MoePrefillSm90::launch_shape({}, variants.gate_up, limits), &product);
+  product.weights = static_cast<kernels::u8*>(target.place(experts.down_jobs()));
+  product.x = product.h;
+  product.x_scale = product.h_scale;
+  target.run(variant_of<MoePrefillSm90>(variants.down),
+             MoePrefillSm90::launch_shape({}, variants.down, limits), &product);
+
+  std::vector<float> out(experts.x.size() + kGuard, std::bit_cast<float>(0xffffffffU));
+  const kernels::ExpertJoinArgs join{.y = product.y,
+                                     .row_of = order.row_of,
+                                     .out = target.place_as<float>(out),
+                                     .tokens = shape.tokens};
+  target.run(variant_of<ExpertJoin>(join_params(variants)),
+             ExpertJoin::launch_shape({.hidden = shape.hidden, .tokens = shape.tokens},
+                                      join_params(variants)),
+             &join);
+  out = target.fetch_as<float>(join.out, out.size());
+  for (std::size_t i = experts.x.size(); i < out.size(); ++i)
+    REQUIRE(std::bit_cast<unsigned>(out[i]) == 0xffffffffU);
+  out.resize(experts.x.size());
+  return out;
+}
+
+double check_moe_prefill(KernelTarget& target, const MoePrefillVariants& variants,
+                         const MoeExperts& experts, int repeats) {
+  std::vector<float> first;
+  for (int i = 0; i < repeats; ++i) {
+    // Another pitch of the workspace moves everything, and changes nothing.
+    const auto got = run_moe_prefill(target, variants, experts, experts.shape.tokens + 5 * i);
+    if (i == 0)
+      first = got;
+    else
+      REQUIRE(std::memcmp(first.data(), got.data(), got.size() * sizeof(float)) == 0);
+  }
+  const auto difference =
+      compare_moe(first, experts.reference(variants.down.ROUND_EXPERTS), experts.shape.hidden);
+  CAPTURE(difference.relative, difference.worst_row);
+  REQUIRE_FALSE(difference.nan_differs);
+  REQUIRE(difference.relative <= kTolerance);
+  REQUIRE(difference.worst_row <= kRowTolerance);
+  return difference.relative;
+}
+
+}  // namespace ingot::test

@@ -1,0 +1,29 @@
+#pragma once
+
+#include "kernel_templates/moe_prefill_sm90.space.hpp"
+#include "tests/support/kernel_target.hpp"
+#include "tests/support/moe_experts.hpp"
+
+/// The launches of routed experts of many tokens against the reference.
+namespace ingot::test {
+
+/// The variants of one pass: expert_order, expert_gather, both products, expert_join.
+struct MoePrefillVariants {
+  kernels::MoePrefillSm90Params gate_up, down;
+  int order_threads = 512;
+
+  std::vector<jit::Variant> all() const;
+};
+
+/// Runs a pass and returns its sums, [tokens, hidden]. Workspace and output are poisoned first; the
+/// guard behind the output must be left alone. Variants must be prepared.
+/// @param workspace_tokens  tokens that the workspace is laid out for, not less than there are
+std::vector<float> run_moe_prefill(KernelTarget& target, const MoePrefillVariants& variants,
+                                   const MoeExperts& experts, int workspace_tokens);
+
+/// Runs passes that must not differ in a bit, and compares them with the reference.
+/// @return relative error
+double check_moe_prefill(KernelTarget& target, const MoePrefillVariants& variants,
+                         const MoeExperts& experts, int repeats);
+
+}  // namespace ingot::test
