@@ -47,6 +47,8 @@ constexpr int K_TILES = (DOWN ? INTER : HIDDEN) / 128;
 constexpr int ROW_TILES = DOWN ? HIDDEN / MOE_PREFILL_ROWS : INTER / 128;
 constexpr int MOST_TILES = moe_prefill_most_tiles(EXPERTS, TOPK, TOKENS);
 constexpr int MATH_MEETS = 1;  // named barrier
+// With more tokens there are no registers for fragments of both halves.
+constexpr int MOST_N_AHEAD = 112;
 
 // Offsets in shared memory; each of the first is a ring of STAGES.
 constexpr int X_BYTES = TOKENS * 128, WEIGHT_BYTES = MOE_PREFILL_WEIGHT_BYTES;
@@ -130,7 +132,7 @@ template <class Visit>
 __forceinline__ void for_each_tile(const Plan& plan, Visit visit) {
   for (int i = static_cast<int>(blockIdx.x); i < plan.tiles * ROW_TILES;
        i += static_cast<int>(gridDim.x))
-    visit(Tile(plan, i));
+    visit(Tile(plan, i), i);
 }
 
 // Position in the ring: a stage and the parity of its current round.
@@ -146,7 +148,7 @@ struct Ring {
 
 __forceinline__ void stream(const MoePrefillArgs& args, const Plan& plan, u32 shared, int lane) {
   Ring ring;
-  for_each_tile(plan, [&](const Tile& tile) {
+  for_each_tile(plan, [&](const Tile& tile, int) {
     const int rows = tile.padded_rows();
     const i64 job = (static_cast<i64>(tile.expert) * ROW_TILES + tile.strip) * JOBS + lane % JOBS;
     const u8* weights = args.weights + job * (K_TILES * JOB_BYTES);
@@ -182,43 +184,50 @@ __forceinline__ u32 table_of(int stage, int job, int row) {
 __forceinline__ void look_at_scales(const Plan& plan, u32 shared, u8* base, int group, int lane) {
   Ring ring;
   // The scales of a job lie as lanes take codes: rows g and g + 8 of 16 side by side.
-  const int row = lane / 16 * 16 + lane % 2 * 8 + lane / 2 % 8;
-  for_each_tile(plan, [&](const Tile&) {
+  const int row = (lane & 16) + lane % 2 * 8 + (lane >> 1) % 8;
+  for_each_tile(plan, [&](const Tile&, int) {
     moe::RowScale rows[4] = {};
 #pragma unroll 1
     for (int k = 0; k < K_TILES; ++k) {
       barrier::wait(shared + FULL + ring.stage * 8, ring.parity);
-      const u8* const weights = base + WEIGHTS + ring.stage * WEIGHT_BYTES;
+      const u32 scales = shared + WEIGHTS + ring.stage * WEIGHT_BYTES + group * (4 * JOB_BYTES) +
+                         JOB_CODE_BYTES + lane * 4;
       u32 bytes[4];
       bool fit = true;
 #pragma unroll
+      for (int j = 0; j < 4; ++j)
+        bytes[j] = __float_as_uint(ptx::load_shared_float(scales + j * JOB_BYTES));
+#pragma unroll
       for (int j = 0; j < 4; ++j) {
-        bytes[j] = moe::scale_bytes(*reinterpret_cast<const u32*>(
-            weights + (group * 4 + j) * JOB_BYTES + JOB_CODE_BYTES + lane * 4));
+        bytes[j] = moe::scale_bytes(bytes[j]);
         moe::refer(rows[j], bytes[j]);
         fit = fit && moe::fits(rows[j], bytes[j]);
       }
       const bool wide = __any_sync(~0u, !fit);
+      const u32 tables = shared + table_of(ring.stage, group * 4, row);
+      float* const references = reinterpret_cast<float*>(
+          base + REFERENCES + ring.stage * (MOE_PREFILL_ROWS * 4) + group * 512 + row * 4);
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        const u32 to = shared + table_of(ring.stage, group * 4 + j, row);
+        const u32 to = tables + j * 1024;
         if (!wide) {
           const auto table = [&](int g) {
             const u32 steps = static_cast<u32>(moe::steps_of(rows[j], bytes[j], g));
             return make_uint2(moe::MAGNITUDES + steps * moe::SCALE_STEP,
                               moe::MAGNITUDES_HIGH + steps * moe::SCALE_STEP_HIGH);
           };
-          const uint2 a = table(0), b = table(1), c = table(2), d = table(3);
-          ptx::store_shared(to, uint4{a.x, a.y, b.x, b.y});
-          ptx::store_shared(to + 512, uint4{c.x, c.y, d.x, d.y});
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            const uint2 a = table(2 * half), b = table(2 * half + 1);
+            ptx::store_shared(to + half * 512, uint4{a.x, a.y, b.x, b.y});
+          }
         } else {
           const auto factor = [&](int g) {
             return __float_as_uint(moe::factor_of(rows[j], bytes[j], g));
           };
           ptx::store_shared(to, uint4{factor(0), factor(1), factor(2), factor(3)});
         }
-        *reinterpret_cast<float*>(base + REFERENCES + ring.stage * (MOE_PREFILL_ROWS * 4) +
-                                  (group * 4 + j) * 128 + row * 4) = moe::reference_value(rows[j]);
+        references[j * 32] = moe::reference_value(rows[j]);
       }
       if (lane == 0)
         *reinterpret_cast<u32*>(base + WIDE + ring.stage * 8 + group * 4) = wide ? 1u : 0u;
@@ -233,6 +242,7 @@ __forceinline__ void look_at_scales(const Plan& plan, u32 shared, u8* base, int 
 
 struct Multiplier {
   const MoePrefillArgs& args;
+  const Plan& plan;
   u8* base;
   u32 shared;
   int warp, lane;  // warp: of eight, the job of a stage
@@ -309,26 +319,37 @@ struct Multiplier {
 
   template <int N>
   __forceinline__ void multiply(Sums<N> (&sums)[2], Sums<N>& part) const {
-    u32 a[2][16];
-    convert(a[0], 0);
-    start<N>(part, a[0]);
-    convert(a[1], 1);
-    finish<N>(part, a[0]);
-    add<N>(sums[0], part);
-    start<N>(part, a[1]);
-    finish<N>(part, a[1]);
+    u32 a[16];
+    convert(a, 0);
+    start<N>(part, a);
+    if constexpr (N <= MOST_N_AHEAD) {
+      u32 next[16];
+      convert(next, 1);
+      finish<N>(part, a);
+      add<N>(sums[0], part);
+      start<N>(part, next);
+      finish<N>(part, next);
+    } else {
+      finish<N>(part, a);
+      convert(a, 1);
+      add<N>(sums[0], part);
+      start<N>(part, a);
+      finish<N>(part, a);
+    }
     add<N>(sums[1], part);
   }
   // Where a row's scales lie too far apart for e4m3: 32 columns at a time, scaled as fp32 numbers.
   template <int N>
   __forceinline__ void multiply_wide(Sums<N> (&sums)[2], Sums<N>& part) const {
+    const int thread = ptx::thread_here(), lane = thread & 31, warp = thread >> 5;  // read here
+    const u8* const job = base + WEIGHTS + ring.stage * WEIGHT_BYTES + warp * JOB_BYTES;
     const u8* const scales = base + X_SCALES + ring.stage * (TOKENS * 4) + lane % 4 * 8;
 #pragma unroll 1
     for (int group = 0; group < 4; ++group) {
 #pragma unroll
       for (int m = 0; m < 2; ++m) {
         const int row = m * 16 + lane / 4;
-        const uint2 codes = *reinterpret_cast<const uint2*>(job() + m * 1024 + group / 2 * 512 +
+        const uint2 codes = *reinterpret_cast<const uint2*>(job + m * 1024 + group / 2 * 512 +
                                                             lane * 16 + group % 2 * 8);
         const float upper = *reinterpret_cast<const float*>(base + table_of(ring.stage, warp, row) +
                                                             group * 4),
@@ -369,7 +390,7 @@ struct Multiplier {
                                    const References& of) const;
 
   template <int N>
-  __forceinline__ void tile_of(const Tile& tile) {
+  __forceinline__ void tile_of(int index) {
     Sums<N> sums[2], part;
 #pragma unroll
     for (int j = 0; j < N / 8; ++j)
@@ -387,8 +408,9 @@ struct Multiplier {
       else
         multiply_wide<N>(sums, part);
       if (k == K_TILES - 1) {
-        const u8* const from =
-            base + REFERENCES + ring.stage * (MOE_PREFILL_ROWS * 4) + warp * 128 + lane / 4 * 4;
+        const int own = ptx::thread_here();
+        const u8* const from = base + REFERENCES + ring.stage * (MOE_PREFILL_ROWS * 4) +
+                               (own >> 5) * 128 + (own & 31) / 4 * 4;
 #pragma unroll
         for (int m = 0; m < 2; ++m) {
           references.upper[m] = *reinterpret_cast<const float*>(from + m * 64);
@@ -396,9 +418,10 @@ struct Multiplier {
         }
       }
       __syncwarp();
-      if (lane == 0) barrier::arrive(shared + EMPTY + ring.stage * 8);
+      if ((ptx::thread_here() & 31) == 0) barrier::arrive(shared + EMPTY + ring.stage * 8);
       ring.advance();
     }
+    const Tile tile(plan, index);  // again: it would take registers through the products
     if constexpr (DOWN)
       finish_down<N>(tile, sums, references);
     else
@@ -406,14 +429,14 @@ struct Multiplier {
   }
   // The narrowest mma that holds the tile's tokens.
   template <int N>
-  __forceinline__ void choose(const Tile& tile) {
+  __forceinline__ void choose(int index, int rows) {
     if constexpr (N > N_STEP) {
-      if (tile.rows <= N - N_STEP) {
-        choose<N - N_STEP>(tile);
+      if (rows <= N - N_STEP) {
+        choose<N - N_STEP>(index, rows);
         return;
       }
     }
-    tile_of<N>(tile);
+    tile_of<N>(index);
   }
 };
 
@@ -422,6 +445,8 @@ struct Multiplier {
 template <int N>
 __forceinline__ void Multiplier::finish_gate_up(const Tile& tile, Sums<N> (&sums)[2],
                                                 const References& of) {
+  // Read here: what follows from it is not worth a register through the products.
+  const int thread = ptx::thread_here(), lane = thread & 31, warp = thread >> 5;
   const int first = lane % 4 * 2;  // token of eight
   u32* const largest = reinterpret_cast<u32*>(base + LARGEST) + turn * TOKENS;
   u32* const other = reinterpret_cast<u32*>(base + LARGEST) + (turn ^ 1) * TOKENS;
@@ -451,7 +476,6 @@ __forceinline__ void Multiplier::finish_gate_up(const Tile& tile, Sums<N> (&sums
       if (lane < 4) atomicMax(largest + 8 * j + first + e, bits);
     }
   }
-  const int thread = warp * 32 + lane;
   if (thread == 0) barrier::wait_stores_read();
   ptx::sync_threads(MATH_MEETS, MATH_WARPS * 32);
   for (int i = thread; i < TOKENS; i += MATH_WARPS * 32)
@@ -489,6 +513,7 @@ __forceinline__ void Multiplier::finish_gate_up(const Tile& tile, Sums<N> (&sums
 template <int N>
 __forceinline__ void Multiplier::finish_down(const Tile& tile, const Sums<N> (&sums)[2],
                                              const References& of) const {
+  const int thread = ptx::thread_here(), lane = thread & 31, warp = thread >> 5;  // read here
   const i64 column = tile.strip * MOE_PREFILL_ROWS + warp * 32;
 #pragma unroll
   for (int m = 0; m < 2; ++m)
@@ -527,7 +552,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     moe_prefill_sm90(const __grid_constant__ MoePrefillArgs args) {
   u8* const base = ptx::dynamic_shared_memory();
   const u32 shared = ptx::shared_address(base);
-  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int warp = static_cast<int>(threadIdx.x / 32);
   Plan& plan = *reinterpret_cast<Plan*>(base + PLAN);
   if (thread == 0) {
 #pragma unroll 1
@@ -544,17 +570,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   wait_for_predecessor();
   make_plan(plan, args, thread);
 
+  // Each role reads its thread's number again: kept across the split it would be spilled.
   if (warp >= MATH_WARPS) {
-    ptx::give_registers<40>();
+    ptx::give_registers<56>();
+    const int lane = ptx::thread_here() & 31;
     if (warp == COPY_WARP)
       stream(args, plan, shared, lane);
     else if (warp < SCALE_WARP + 2)
       look_at_scales(plan, shared, base, warp - SCALE_WARP, lane);
   } else {
-    ptx::take_registers<232>();
-    Multiplier math{args, base, shared, warp, lane, {}};
-    for_each_tile(plan, [&](const Tile& tile) { math.choose<TOKENS>(tile); });
-    if (!DOWN && thread == 0) barrier::wait_stores();
+    ptx::take_registers<224>();
+    const int own = ptx::thread_here();
+    Multiplier math{args, plan, base, shared, own >> 5, own & 31, {}};
+    for_each_tile(plan, [&](const Tile& tile, int i) { math.choose<TOKENS>(i, tile.rows); });
+    if (!DOWN && own == 0) barrier::wait_stores();
   }
 }
 
