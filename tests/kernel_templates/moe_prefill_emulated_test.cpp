@@ -29,7 +29,7 @@ MoePrefillVariants small_variants(bool round_experts) {
   return variants;
 }
 
-double check(int tokens, MoeRouting routing, int spread, bool round_experts, bool nan = false) {
+void check(int tokens, MoeRouting routing, int spread, bool round_experts, bool nan = false) {
   MoeExperts experts =
       test::random_moe({.hidden = 512, .inter = 256, .experts = 32, .topk = 6, .tokens = tokens},
                        routing, spread, 11);
@@ -37,7 +37,9 @@ double check(int tokens, MoeRouting routing, int spread, bool round_experts, boo
   test::EmulatedTarget target(5, 3);
   const MoePrefillVariants variants = small_variants(round_experts);
   target.prepare(variants.all());
-  return test::check_moe_prefill(target, variants, experts, 2);
+  const auto errors = test::check_moe_prefill(target, variants, experts, 2);
+  // The emulator adds exactly: no rounding turns but where the order of sums shows.
+  CHECK(errors.activations <= 2e-3);
 }
 
 }  // namespace
