@@ -2,7 +2,7 @@
 // and up with clamp, SwiGLU, weight and quantisation behind them, or down.
 // Launch contract (host twin: launch_shape in moe_prefill_sm90.space.hpp)
 //   grid (blocks that share the tiles)   block (384)   cluster none   arch sm_90a
-//   smem moe_prefill_smem_bytes(...), dynamic   programmatic dependent launch: yes
+//   smem moe_prefill_sm90_smem_bytes(...), dynamic   programmatic dependent launch: yes
 //   before: expert_order and expert_gather, or gate/up
 //
 // Weight rows are the M of the mma, tokens of one expert its N. A tile is 256 weight rows (8 jobs
@@ -21,9 +21,6 @@
 // NaN or infinity in a token stays in that token: tokens are columns of the mma. Columns past an
 // expert's last row hold whatever was in memory; they are not stored, or in rows that no pair has.
 #include "common/barrier.cuh"
-#include "common/bf16.cuh"
-#include "common/f16.cuh"
-#include "common/fp8.cuh"
 #include "common/launch.cuh"
 #include "common/moe_job_e4m3.cuh"
 #include "common/ptx.cuh"
@@ -37,18 +34,28 @@
 
 namespace ingot::kernels {
 
+constexpr int MATH_WARPS = 8, COPY_WARP = 8, SCALE_WARP = 9, THREADS = 384;
+constexpr int K_TILES = (DOWN ? INTER : HIDDEN) / 128;
+constexpr int ROW_TILES = DOWN ? HIDDEN / MOE_PREFILL_ROWS : INTER / 128;
+constexpr int MATH_MEETS = 1;  // named barrier
+constexpr bool BULK_COPY = true;
+
+}  // namespace ingot::kernels
+
+#include "common/moe_finish.cuh"
+#include "common/moe_tiles.cuh"
+
+namespace ingot::kernels {
+
 static_assert(HIDDEN % MOE_PREFILL_ROWS == 0 && INTER % 128 == 0, "whole tiles");
 static_assert(TOKENS <= 128 && TOKENS % N_STEP == 0 && N_STEP % 16 == 0, "N of the mma");
 static_assert(EXPERTS % 32 == 0 && EXPERTS <= 384, "a thread has an expert");
 
-constexpr int MATH_WARPS = 8, COPY_WARP = 8, SCALE_WARP = 9, THREADS = 384;
 constexpr int JOBS = MOE_PREFILL_JOBS, JOB_BYTES = 2176, JOB_CODE_BYTES = 2048;
-constexpr int K_TILES = (DOWN ? INTER : HIDDEN) / 128;
-constexpr int ROW_TILES = DOWN ? HIDDEN / MOE_PREFILL_ROWS : INTER / 128;
-constexpr int MOST_TILES = moe_prefill_most_tiles(EXPERTS, TOPK, TOKENS);
-constexpr int MATH_MEETS = 1;  // named barrier
 // With more tokens there are no registers for fragments of both halves.
 constexpr int MOST_N_AHEAD = 112;
+using moe::Plan;
+using moe::Tile;
 
 // Offsets in shared memory; each of the first is a ring of STAGES.
 constexpr int X_BYTES = TOKENS * 128, WEIGHT_BYTES = MOE_PREFILL_WEIGHT_BYTES;
@@ -64,76 +71,8 @@ constexpr int FULL = PLAN + moe_prefill_plan_bytes(EXPERTS, TOPK, TOKENS);
 constexpr int EMPTY = FULL + STAGES * 8, LOOKED_AT = EMPTY + STAGES * 8;  // of each warpgroup
 constexpr int WIDE = LOOKED_AT + 2 * STAGES * 8;                          // [STAGES][2]
 static_assert(OUTPUTS % 16 == 0 && FULL % 8 == 0, "bulk copies and barriers are aligned");
-static_assert(WIDE + STAGES * 8 == moe_prefill_smem_bytes(EXPERTS, TOPK, TOKENS, STAGES, DOWN),
+static_assert(WIDE + STAGES * 8 == moe_prefill_sm90_smem_bytes(EXPERTS, TOPK, TOKENS, STAGES, DOWN),
               "host and device agree on the shared memory");
-
-// Tiles of tokens of all experts.
-struct Plan {
-  int first[EXPERTS], count[EXPERTS];
-  u16 first_tile[EXPERTS];
-  u16 expert_of[MOST_TILES];
-  int warp_tiles[EXPERTS / 32];
-  int tiles;
-};
-static_assert(sizeof(Plan) <= moe_prefill_plan_bytes(EXPERTS, TOPK, TOKENS), "its place");
-
-__forceinline__ int tiles_of(int count) {
-  return (count + TOKENS - 1) / TOKENS;
-}
-// By all threads.
-__forceinline__ void make_plan(Plan& plan, const MoePrefillArgs& args, int thread) {
-  const int warp = thread / 32, lane = thread % 32;
-  int own = 0, running = 0;
-  if (thread < EXPERTS) {
-    plan.first[thread] = args.first[thread];
-    const int count = args.count[thread];
-    plan.count[thread] = count;
-    own = running = tiles_of(count);
-  }
-  if (warp < EXPERTS / 32) {
-#pragma unroll
-    for (int lanes = 1; lanes < 32; lanes *= 2) {
-      const int lower = __shfl_up_sync(~0u, running, lanes);
-      if (lane >= lanes) running += lower;
-    }
-    if (lane == 31) plan.warp_tiles[warp] = running;
-  }
-  __syncthreads();
-  if (warp < EXPERTS / 32) {
-    int begin = running - own;
-    for (int w = 0; w < warp; ++w)
-      begin += plan.warp_tiles[w];
-    plan.first_tile[thread] = static_cast<u16>(begin);
-    for (int i = 0; i < own; ++i)
-      plan.expert_of[begin + i] = static_cast<u16>(thread);
-    if (thread == EXPERTS - 1) plan.tiles = begin + own;
-  }
-  __syncthreads();
-}
-
-// A tile of the output.
-struct Tile {
-  int expert, strip;  // strip: of 256 weight rows
-  int row, rows;      // first row, and how many: at most TOKENS
-
-  __forceinline__ Tile(const Plan& plan, int index) {
-    expert = plan.expert_of[index / ROW_TILES];
-    const int local = index - plan.first_tile[expert] * ROW_TILES;
-    const int count = plan.count[expert], tiles = tiles_of(count);
-    strip = local / tiles;
-    // Even parts, of whole rows of eight.
-    const int part = ((count + tiles - 1) / tiles + 7) / 8 * 8, begin = local % tiles * part;
-    row = plan.first[expert] + begin;
-    rows = min(part, count - begin);
-  }
-  __forceinline__ int padded_rows() const { return (rows + 7) / 8 * 8; }
-};
-template <class Visit>
-__forceinline__ void for_each_tile(const Plan& plan, Visit visit) {
-  for (int i = static_cast<int>(blockIdx.x); i < plan.tiles * ROW_TILES;
-       i += static_cast<int>(gridDim.x))
-    visit(Tile(plan, i), i);
-}
 
 // Position in the ring: a stage and the parity of its current round.
 struct Ring {
@@ -148,7 +87,7 @@ struct Ring {
 
 __forceinline__ void stream(const MoePrefillArgs& args, const Plan& plan, u32 shared, int lane) {
   Ring ring;
-  for_each_tile(plan, [&](const Tile& tile, int) {
+  moe::for_each_tile(plan, [&](const Tile& tile, int) {
     const int rows = tile.padded_rows();
     const i64 job = (static_cast<i64>(tile.expert) * ROW_TILES + tile.strip) * JOBS + lane % JOBS;
     const u8* weights = args.weights + job * (K_TILES * JOB_BYTES);
@@ -185,7 +124,7 @@ __forceinline__ void look_at_scales(const Plan& plan, u32 shared, u8* base, int 
   Ring ring;
   // The scales of a job lie as lanes take codes: rows g and g + 8 of 16 side by side.
   const int row = (lane & 16) + lane % 2 * 8 + (lane >> 1) % 8;
-  for_each_tile(plan, [&](const Tile&, int) {
+  moe::for_each_tile(plan, [&](const Tile&, int) {
     moe::RowScale rows[4] = {};
 #pragma unroll 1
     for (int k = 0; k < K_TILES; ++k) {
@@ -378,17 +317,6 @@ struct Multiplier {
     }
   }
 
-  // What makes weights of the numbers that were multiplied, for rows g and g + 8 of both halves.
-  struct References {
-    float upper[2], lower[2];
-  };
-
-  template <int N>
-  __forceinline__ void finish_gate_up(const Tile& tile, Sums<N> (&sums)[2], const References& of);
-  template <int N>
-  __forceinline__ void finish_down(const Tile& tile, const Sums<N> (&sums)[2],
-                                   const References& of) const;
-
   template <int N>
   __forceinline__ void tile_of(int index) {
     Sums<N> sums[2], part;
@@ -397,7 +325,7 @@ struct Multiplier {
 #pragma unroll
       for (int e = 0; e < 4; ++e)
         sums[0][j][e] = sums[1][j][e] = part[j][e] = 0.0f;
-    References references{};
+    moe::References references{};
 #pragma unroll 1
     for (int k = 0; k < K_TILES; ++k) {
       barrier::wait(shared + FULL + ring.stage * 8, ring.parity);
@@ -423,9 +351,11 @@ struct Multiplier {
     }
     const Tile tile(plan, index);  // again: it would take registers through the products
     if constexpr (DOWN)
-      finish_down<N>(tile, sums, references);
+      moe::finish_down<N>(args, tile, sums, references);
     else
-      finish_gate_up<N>(tile, sums, references);
+      moe::finish_gate_up<N>(args, base + OUTPUTS, reinterpret_cast<u32*>(base + LARGEST), turn,
+                             tile, sums, references);
+    turn ^= 1;
   }
   // The narrowest mma that holds the tile's tokens.
   template <int N>
@@ -439,114 +369,6 @@ struct Multiplier {
     tile_of<N>(index);
   }
 };
-
-// A thread has gate (row g) and up (row g + 8) of the same columns of the intermediate, and two
-// tokens of each eight. Source: model specification section 3.11.
-template <int N>
-__forceinline__ void Multiplier::finish_gate_up(const Tile& tile, Sums<N> (&sums)[2],
-                                                const References& of) {
-  // Read here: what follows from it is not worth a register through the products.
-  const int thread = ptx::thread_here(), lane = thread & 31, warp = thread >> 5;
-  const int first = lane % 4 * 2;  // token of eight
-  u32* const largest = reinterpret_cast<u32*>(base + LARGEST) + turn * TOKENS;
-  u32* const other = reinterpret_cast<u32*>(base + LARGEST) + (turn ^ 1) * TOKENS;
-  turn ^= 1;
-#pragma unroll
-  for (int j = 0; j < N / 8; ++j) {
-    if (8 * j >= tile.rows) continue;
-    const float2 weights =
-        *reinterpret_cast<const float2*>(args.row_weight + tile.row + 8 * j + first);
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      u32 bits = 0;  // so that NaN is the largest
-#pragma unroll
-      for (int m = 0; m < 2; ++m) {
-        float gate = to_float(to_bf16(sums[m][j][e] * of.upper[m]));
-        float up = to_float(to_bf16(sums[m][j][2 + e] * of.lower[m]));
-        gate = gate > args.limit ? args.limit : gate;  // keeps NaN
-        up = up > args.limit ? args.limit : up < -args.limit ? -args.limit : up;
-        const float silu = __fdividef(gate, 1.0f + exp2_approx(-1.4426950408889634f * gate));
-        const float h = to_float(to_bf16((e == 0 ? weights.x : weights.y) * (silu * up)));
-        sums[m][j][e] = h;
-        bits = max(bits, __float_as_uint(h) & 0x7fffffffu);
-      }
-#pragma unroll
-      for (int lanes = 4; lanes < 32; lanes *= 2)
-        bits = max(bits, __shfl_xor_sync(~0u, bits, lanes));
-      if (lane < 4) atomicMax(largest + 8 * j + first + e, bits);
-    }
-  }
-  if (thread == 0) barrier::wait_stores_read();
-  ptx::sync_threads(MATH_MEETS, MATH_WARPS * 32);
-  for (int i = thread; i < TOKENS; i += MATH_WARPS * 32)
-    other[i] = 0;
-  u8* const outputs = base + OUTPUTS;
-  const int column = warp * 16 + lane / 4;
-#pragma unroll
-  for (int j = 0; j < N / 8; ++j) {
-    if (8 * j >= tile.rows) continue;
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const int exponent = fp8::scale_exponent(__uint_as_float(largest[8 * j + first + e]));
-      const float inverse = fp8::inverse_power_of_two(exponent);
-      const u32 codes = fp8::from_floats(sums[0][j][e] * inverse, sums[1][j][e] * inverse);
-      outputs[j * 1024 + expert_tile_offset(first + e, column)] = static_cast<u8>(codes);
-      outputs[j * 1024 + expert_tile_offset(first + e, column + 8)] = static_cast<u8>(codes >> 8);
-    }
-  }
-  const i64 at = static_cast<i64>(tile.strip) * args.row_pitch + tile.row;
-  for (int i = thread; i < tile.padded_rows(); i += MATH_WARPS * 32) {
-    const u32 bits = largest[i];
-    args.h_scale[at + i] = bits > fp8::kInfinityBits
-                               ? __uint_as_float(0x7fffffffu)
-                               : fp8::power_of_two(fp8::scale_exponent(__uint_as_float(bits)));
-  }
-  barrier::publish_to_async_proxy();
-  ptx::sync_threads(MATH_MEETS, MATH_WARPS * 32);
-  if (thread == 0) {
-    barrier::store_bulk(args.h + at * 128, shared + OUTPUTS,
-                        static_cast<u32>(tile.padded_rows()) * 128);
-    barrier::commit_stores();
-  }
-}
-
-template <int N>
-__forceinline__ void Multiplier::finish_down(const Tile& tile, const Sums<N> (&sums)[2],
-                                             const References& of) const {
-  const int thread = ptx::thread_here(), lane = thread & 31, warp = thread >> 5;  // read here
-  const i64 column = tile.strip * MOE_PREFILL_ROWS + warp * 32;
-#pragma unroll
-  for (int m = 0; m < 2; ++m)
-#pragma unroll
-    for (int j = 0; j < N / 8; ++j) {
-      if (8 * j >= tile.rows) continue;
-      const float upper[2] = {sums[m][j][0] * of.upper[m], sums[m][j][1] * of.upper[m]};
-      const float lower[2] = {sums[m][j][2] * of.lower[m], sums[m][j][3] * of.lower[m]};
-      if constexpr (ROUND_EXPERTS) {
-        const u32 low = ptx::transpose_matrix(pack_bf16(upper[0], upper[1]));
-        const u32 high = ptx::transpose_matrix(pack_bf16(lower[0], lower[1]));
-        const int token = 8 * j + lane / 4;
-        bf16* const to = static_cast<bf16*>(args.y) + static_cast<i64>(tile.row + token) * HIDDEN +
-                         column + m * 16 + lane % 4 * 2;
-        if (token < tile.rows) {
-          *reinterpret_cast<u32*>(to) = low;
-          *reinterpret_cast<u32*>(to + 8) = high;
-        }
-      } else {
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          const int token = 8 * j + lane % 4 * 2 + e;
-          float* const to = static_cast<float*>(args.y) +
-                            static_cast<i64>(tile.row + token) * HIDDEN + column + m * 16 +
-                            lane / 4;
-          if (token < tile.rows) {
-            to[0] = upper[e];
-            to[8] = lower[e];
-          }
-        }
-      }
-    }
-}
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     moe_prefill_sm90(const __grid_constant__ MoePrefillArgs args) {
@@ -568,7 +390,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   if (!DOWN && thread < TOKENS) reinterpret_cast<u32*>(base + LARGEST)[thread] = 0;
   release_successor();
   wait_for_predecessor();
-  make_plan(plan, args, thread);
+  moe::make_plan(plan, args.first, args.count, thread);
 
   // Each role reads its thread's number again: kept across the split it would be spilled.
   if (warp >= MATH_WARPS) {
@@ -582,7 +404,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     ptx::take_registers<224>();
     const int own = ptx::thread_here();
     Multiplier math{args, plan, base, shared, own >> 5, own & 31, {}};
-    for_each_tile(plan, [&](const Tile& tile, int i) { math.choose<TOKENS>(i, tile.rows); });
+    moe::for_each_tile(plan, [&](const Tile& tile, int i) { math.choose<TOKENS>(i, tile.rows); });
     if (!DOWN && own == 0) barrier::wait_stores();
   }
 }

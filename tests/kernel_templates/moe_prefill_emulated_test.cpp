@@ -1,11 +1,15 @@
 #include <catch2/catch.hpp>
 #include <set>
+#include <type_traits>
 
-#include "kernel_templates/expert_order.space.hpp"
+#include "kernel_templates/moe_prefill.space.hpp"
+#include "kernel_templates/moe_prefill_sm90.space.hpp"
 #include "tests/support/emulator/emulated_target.hpp"
 #include "tests/support/moe_prefill_check.hpp"
 
 using namespace ingot;
+using kernels::MoePrefill;
+using kernels::MoePrefillSm90;
 using test::MoeExperts;
 using test::MoePrefillVariants;
 using test::MoeRouting;
@@ -13,29 +17,36 @@ using test::MoeRouting;
 namespace {
 
 /// Those that meson.build lists: 32 experts, tiles of up to 32 tokens.
-MoePrefillVariants small_variants(bool round_experts) {
-  kernels::MoePrefillSm90Params params;
+template <class Family>
+MoePrefillVariants small_variants(bool round_experts, bool second, const cu::DeviceLimits& limits) {
+  typename Family::Params params;
   params.HIDDEN = 512;
   params.INTER = 256;
   params.EXPERTS = 32;
   params.TOPK = 6;
   params.TOKENS = 32;
   params.STAGES = 3;
-  params.ROUND_EXPERTS = round_experts;
-  MoePrefillVariants variants{.gate_up = params, .down = params, .order_threads = 256};
-  variants.gate_up.ROUND_EXPERTS = true;
-  variants.down.DOWN = true;
-  variants.down.STAGES = 4;
-  return variants;
+  auto down = params;
+  down.DOWN = true;
+  down.ROUND_EXPERTS = round_experts;
+  if constexpr (std::is_same_v<Family, MoePrefill>) {
+    params.E4M3 = down.E4M3 = second;
+    params.BULK_COPY = down.BULK_COPY = second;
+  } else {
+    down.STAGES = 4;
+  }
+  return test::moe_prefill_variants<Family>(params, down, limits, 256);
 }
 
-void check(int tokens, MoeRouting routing, int spread, bool round_experts, bool nan = false) {
+template <class Family>
+void check(int tokens, MoeRouting routing, int spread, bool round_experts, bool nan = false,
+           bool second = false) {
   MoeExperts experts =
       test::random_moe({.hidden = 512, .inter = 256, .experts = 32, .topk = 6, .tokens = tokens},
                        routing, spread, 11);
   if (nan) test::poison(experts, tokens / 2, 130);
   test::EmulatedTarget target(5, 3);
-  const MoePrefillVariants variants = small_variants(round_experts);
+  const auto variants = small_variants<Family>(round_experts, second, target.limits());
   target.prepare(variants.all());
   const auto errors = test::check_moe_prefill(target, variants, experts, 2);
   // The emulator adds exactly: no rounding turns but where the order of sums shows.
@@ -45,16 +56,25 @@ void check(int tokens, MoeRouting routing, int spread, bool round_experts, bool 
 }  // namespace
 
 TEST_CASE("moe_prefill_sm90 agrees with the reference on the emulator", "[cpu][moe_prefill]") {
-  check(37, MoeRouting::uniform, 5, true, true);
+  check<MoePrefillSm90>(37, MoeRouting::uniform, 5, true, true);
 }
 TEST_CASE("moe_prefill_sm90 takes an expert with all tokens and experts with none on the emulator",
           "[cpu][moe_prefill]") {
-  check(70, MoeRouting::same, 5, false);
-  check(1, MoeRouting::leave_out, 5, true);
+  check<MoePrefillSm90>(70, MoeRouting::same, 5, false);
+  check<MoePrefillSm90>(1, MoeRouting::leave_out, 5, true);
 }
 TEST_CASE("moe_prefill_sm90 is exact where scales lie 2^20 apart on the emulator",
           "[cpu][moe_prefill]") {
-  check(9, MoeRouting::first_full, 21, true);
+  check<MoePrefillSm90>(9, MoeRouting::first_full, 21, true);
+}
+
+TEST_CASE("moe_prefill agrees with the reference on the emulator, f16 and 16-byte copies",
+          "[cpu][moe_prefill]") {
+  check<MoePrefill>(37, MoeRouting::first_full, 21, true, true);
+}
+TEST_CASE("moe_prefill agrees with the reference on the emulator, e4m3 and bulk copies",
+          "[cpu][moe_prefill]") {
+  check<MoePrefill>(45, MoeRouting::leave_out, 21, false, true, true);
 }
 
 TEST_CASE("an expert's first row leaves room for the rows of those below", "[cpu][moe_prefill]") {

@@ -4,9 +4,6 @@
 #include <catch2/catch.hpp>
 #include <cstring>
 
-#include "kernel_templates/expert_gather.space.hpp"
-#include "kernel_templates/expert_join.space.hpp"
-#include "kernel_templates/expert_order.space.hpp"
 #include "src/reference/numerics.hpp"
 
 namespace ingot::test {
@@ -15,35 +12,23 @@ namespace {
 using kernels::ExpertGather;
 using kernels::ExpertJoin;
 using kernels::ExpertOrder;
-using kernels::MoePrefillSm90;
 
 constexpr double kTolerance = 2e-3, kRowTolerance = 4e-3;  // relative
 constexpr double kActivationTolerance = 1e-2, kActivationRowTolerance = 4e-2;
 constexpr std::size_t kGuard = 64;  // floats behind the output
 
-ExpertOrder::Params order_params(const MoePrefillVariants& v) {
-  return {.EXPERTS = v.down.EXPERTS, .TOPK = v.down.TOPK, .THREADS = v.order_threads};
-}
-ExpertGather::Params gather_params(const MoePrefillVariants& v) {
-  return {.HIDDEN = v.down.HIDDEN, .TOPK = v.down.TOPK};
-}
-ExpertJoin::Params join_params(const MoePrefillVariants& v) {
-  return {.HIDDEN = v.down.HIDDEN, .TOPK = v.down.TOPK, .ROUND_EXPERTS = v.down.ROUND_EXPERTS};
-}
-
 }  // namespace
 
 std::vector<jit::Variant> MoePrefillVariants::all() const {
-  return {variant_of<ExpertOrder>(order_params(*this)),
-          variant_of<ExpertGather>(gather_params(*this)), variant_of<MoePrefillSm90>(gate_up),
-          variant_of<MoePrefillSm90>(down), variant_of<ExpertJoin>(join_params(*this))};
+  return {variant_of<ExpertOrder>(order), variant_of<ExpertGather>(gather), gate_up, down,
+          variant_of<ExpertJoin>(join)};
 }
 
 MoePrefillResult run_moe_prefill(KernelTarget& target, const MoePrefillVariants& variants,
                                  const MoeExperts& experts, int workspace_tokens) {
   const MoeShape& shape = experts.shape;
   const kernels::MoePrefillWorkspace at(workspace_tokens, shape.inter, shape.hidden, shape.experts,
-                                        shape.topk, variants.down.ROUND_EXPERTS);
+                                        shape.topk, variants.join.ROUND_EXPERTS);
   const std::vector<std::byte> poison(static_cast<std::size_t>(at.bytes), std::byte{0xff});
   auto* const workspace = static_cast<kernels::u8*>(target.place(poison));
   const auto place = [&]<class T>(long long offset, T*) {
@@ -51,7 +36,6 @@ MoePrefillResult run_moe_prefill(KernelTarget& target, const MoePrefillVariants&
   };
   int* const no_int = nullptr;
   float* const no_float = nullptr;
-  const auto limits = target.limits();
   const int* ids = target.place_as<int>(experts.ids);
   const float* weights = target.place_as<float>(experts.weights);
 
@@ -62,9 +46,9 @@ MoePrefillResult run_moe_prefill(KernelTarget& target, const MoePrefillVariants&
                                        .row_of = place(at.row_of, no_int),
                                        .row_weight = place(at.row_weight, no_float),
                                        .tokens = shape.tokens};
-  const auto order_shape = ExpertOrder::launch_shape({.experts = shape.experts, .topk = shape.topk},
-                                                     order_params(variants));
-  target.run(variant_of<ExpertOrder>(order_params(variants)), order_shape, &order);
+  const auto order_shape =
+      ExpertOrder::launch_shape({.experts = shape.experts, .topk = shape.topk}, variants.order);
+  target.run(variant_of<ExpertOrder>(variants.order), order_shape, &order);
 
   const int groups = shape.hidden / 128;
   const kernels::ExpertGatherArgs gather{.x = target.place_as<kernels::fp8_e4m3>(experts.codes),
@@ -75,11 +59,11 @@ MoePrefillResult run_moe_prefill(KernelTarget& target, const MoePrefillVariants&
                                          .scale_stride = groups,
                                          .row_pitch = at.row_pitch,
                                          .tokens = shape.tokens};
-  target.run(variant_of<ExpertGather>(gather_params(variants)),
-             ExpertGather::launch_shape(
-                 {.hidden = shape.hidden, .topk = shape.topk, .tokens = shape.tokens},
-                 gather_params(variants)),
-             &gather);
+  target.run(
+      variant_of<ExpertGather>(variants.gather),
+      ExpertGather::launch_shape(
+          {.hidden = shape.hidden, .topk = shape.topk, .tokens = shape.tokens}, variants.gather),
+      &gather);
 
   kernels::MoePrefillArgs product{
       .weights = static_cast<kernels::u8*>(target.place(experts.gate_up_jobs())),
@@ -93,23 +77,21 @@ MoePrefillResult run_moe_prefill(KernelTarget& target, const MoePrefillVariants&
       .y = workspace + at.y,
       .limit = 10.0F,
       .row_pitch = at.row_pitch};
-  target.run(variant_of<MoePrefillSm90>(variants.gate_up),
-             MoePrefillSm90::launch_shape({}, variants.gate_up, limits), &product);
+  target.run(variants.gate_up, variants.gate_up_shape, &product);
   product.weights = static_cast<kernels::u8*>(target.place(experts.down_jobs()));
   product.x = product.h;
   product.x_scale = product.h_scale;
-  target.run(variant_of<MoePrefillSm90>(variants.down),
-             MoePrefillSm90::launch_shape({}, variants.down, limits), &product);
+  target.run(variants.down, variants.down_shape, &product);
 
   std::vector<float> out(experts.x.size() + kGuard, std::bit_cast<float>(0xffffffffU));
   const kernels::ExpertJoinArgs join{.y = product.y,
                                      .row_of = order.row_of,
                                      .out = target.place_as<float>(out),
                                      .tokens = shape.tokens};
-  target.run(variant_of<ExpertJoin>(join_params(variants)),
-             ExpertJoin::launch_shape({.hidden = shape.hidden, .tokens = shape.tokens},
-                                      join_params(variants)),
-             &join);
+  target.run(
+      variant_of<ExpertJoin>(variants.join),
+      ExpertJoin::launch_shape({.hidden = shape.hidden, .tokens = shape.tokens}, variants.join),
+      &join);
   out = target.fetch_as<float>(join.out, out.size());
   for (std::size_t i = experts.x.size(); i < out.size(); ++i)
     REQUIRE(std::bit_cast<unsigned>(out[i]) == 0xffffffffU);
@@ -151,7 +133,7 @@ MoePrefillErrors check_moe_prefill(KernelTarget& target, const MoePrefillVariant
   const auto activations = compare_moe(first.activations, experts.reference_activations(),
                                        experts.shape.inter * experts.shape.topk);
   const auto sums = compare_moe(
-      first.sums, experts.reference_sums(first.activations, variants.down.ROUND_EXPERTS),
+      first.sums, experts.reference_sums(first.activations, variants.join.ROUND_EXPERTS),
       experts.shape.hidden);
   CAPTURE(activations.relative, activations.worst_row, sums.relative, sums.worst_row);
   REQUIRE_FALSE(activations.nan_differs);

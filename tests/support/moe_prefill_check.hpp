@@ -1,6 +1,9 @@
 #pragma once
 
-#include "kernel_templates/moe_prefill_sm90.space.hpp"
+#include "kernel_templates/expert_gather.space.hpp"
+#include "kernel_templates/expert_join.space.hpp"
+#include "kernel_templates/expert_order.space.hpp"
+#include "kernel_templates/moe_prefill_problem.hpp"
 #include "tests/support/kernel_target.hpp"
 #include "tests/support/moe_experts.hpp"
 
@@ -9,11 +12,28 @@ namespace ingot::test {
 
 /// The variants of one pass: expert_order, expert_gather, both products, expert_join.
 struct MoePrefillVariants {
-  kernels::MoePrefillSm90Params gate_up, down;
-  int order_threads = 512;
+  kernels::ExpertOrderParams order;
+  kernels::ExpertGatherParams gather;
+  kernels::ExpertJoinParams join;
+  jit::Variant gate_up, down;
+  cu::LaunchShape gate_up_shape, down_shape;
 
   std::vector<jit::Variant> all() const;
 };
+
+/// @param Family  MoePrefill or MoePrefillSm90
+template <class Family>
+MoePrefillVariants moe_prefill_variants(const typename Family::Params& gate_up,
+                                        const typename Family::Params& down,
+                                        const cu::DeviceLimits& limits, int order_threads = 512) {
+  return {.order = {.EXPERTS = down.EXPERTS, .TOPK = down.TOPK, .THREADS = order_threads},
+          .gather = {.HIDDEN = down.HIDDEN, .TOPK = down.TOPK},
+          .join = {.HIDDEN = down.HIDDEN, .TOPK = down.TOPK, .ROUND_EXPERTS = down.ROUND_EXPERTS},
+          .gate_up = variant_of<Family>(gate_up),
+          .down = variant_of<Family>(down),
+          .gate_up_shape = Family::launch_shape({}, gate_up, limits),
+          .down_shape = Family::launch_shape({}, down, limits)};
+}
 
 struct MoePrefillResult {
   std::vector<float> sums;         ///< [tokens, hidden]
