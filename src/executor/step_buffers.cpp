@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernel_templates/act_quant.args.h"
 #include "kernel_templates/indexer_scores.args.h"
 #include "src/plan/step_problems.hpp"
 
@@ -79,7 +80,8 @@ std::uint64_t place_all(StepBuffers& b, cu::CUdeviceptr base, const ModelConfig&
   a.place(b.gate_logits, rows * config.num_experts);
   a.place(b.experts, rows * config.experts_per_token);
   a.place(b.expert_weights, rows * config.experts_per_token);
-  quantized(b.z_codes, b.z_scale, hidden);
+  a.place(b.z_codes, rows * hidden);
+  a.place(b.z_scale, rows * kernels::act_quant_scale_stride(config.hidden_size));
   a.place(b.routed, rows * hidden);
   a.place(b.shared_gate, rows * inter);
   a.place(b.shared_up, rows * inter);
