@@ -83,6 +83,8 @@ std::uint64_t place_all(StepBuffers& b, cu::CUdeviceptr base, const ModelConfig&
   a.place(b.z_codes, rows * hidden);
   a.place(b.z_scale, rows * kernels::act_quant_scale_stride(config.hidden_size));
   a.place(b.routed, rows * hidden);
+  if (rows > kMostNarrowRows)
+    a.place(b.grouped, grouped_workspace(config, tp, static_cast<int>(rows)).bytes);
   a.place(b.shared_gate, rows * inter);
   a.place(b.shared_up, rows * inter);
   a.place(b.shared, rows * hidden);

@@ -79,6 +79,7 @@ struct StepBuffers {
   kernels::fp8_e4m3* z_codes = nullptr;
   float* z_scale = nullptr;
   float* routed = nullptr;
+  kernels::u8* grouped = nullptr;  ///< grouped_workspace() of a wide step
   kernels::bf16 *shared_gate = nullptr, *shared_up = nullptr, *shared = nullptr;
   kernels::fp8_e4m3* shared_codes = nullptr;
   float* shared_scale = nullptr;

@@ -6,6 +6,8 @@
 #include <limits>
 #include <type_traits>
 
+#include "kernel_templates/moe_weight_tiles.hpp"
+
 namespace ingot::executor {
 namespace {
 
@@ -609,9 +611,13 @@ class Builder {
         {written("experts", b_.experts, std::int64_t{rows_} * config_.experts_per_token),
          written("weights", b_.expert_weights, std::int64_t{rows_} * config_.experts_per_token,
                  kFp32Tolerance)});
-    const int slice = std::min(rows_, kMostSliceRows);
-    for (int row = 0; row < rows_; row += slice)
-      routed_experts(weights, limit, row, slice);
+    if (k_.grouped) {
+      grouped_experts(weights, limit);
+    } else {
+      const int slice = std::min(rows_, kMostSliceRows);
+      for (int row = 0; row < rows_; row += slice)
+        routed_experts(weights, limit, row, slice);
+    }
     if (links_ != nullptr) {
       sum_ranks("expert sum", k_.rank_sum, b_.routed, b_.shared, b_.f, 1,
                 small_weights(layer_ + 1));
@@ -627,6 +633,75 @@ class Builder {
         {written("out", b_.f, std::int64_t{rows_} * config_.hidden_size, kBf16Tolerance)});
   }
 
+  /// Those of all rows, expert by expert.
+  void grouped_experts(const Experts& weights, float limit) {
+    const kernels::MoePrefillWorkspace w =
+        grouped_workspace(config_, config_.moe_intermediate_size / weights.shared_down.cols, rows_);
+    const auto at = [&]<class T>(T* /*type*/, long long offset) {
+      return reinterpret_cast<T*>(b_.grouped + offset);
+    };
+    constexpr int* kInts = nullptr;
+    constexpr float* kFloats = nullptr;
+    int* const first = at(kInts, w.first);
+    int* const count = at(kInts, w.count);
+    int* const row_of = at(kInts, w.row_of);
+    float* const row_weight = at(kFloats, w.row_weight);
+    kernels::u8* const inputs = b_.grouped + w.rows;
+    float* const input_scale = at(kFloats, w.row_scale);
+    kernels::u8* const hidden = b_.grouped + w.h;
+    float* const hidden_scale = at(kFloats, w.h_scale);
+    const std::int64_t pairs = std::int64_t{rows_} * config_.experts_per_token;
+    add("expert order", k_.expert_order,
+        kernels::ExpertOrderArgs{.experts = b_.experts,
+                                 .weights = b_.expert_weights,
+                                 .first = first,
+                                 .count = count,
+                                 .row_of = row_of,
+                                 .row_weight = row_weight,
+                                 .tokens = rows_},
+        {written("first", first, config_.num_experts), written("count", count, config_.num_experts),
+         written("row_of", row_of, pairs), written("row_weight", row_weight, w.row_pitch)});
+    add("expert gather", k_.expert_gather,
+        kernels::ExpertGatherArgs{
+            .x = b_.z_codes,
+            .x_scale = b_.z_scale,
+            .row_of = row_of,
+            .rows = inputs,
+            .row_scale = input_scale,
+            .scale_stride = kernels::act_quant_scale_stride(config_.hidden_size),
+            .row_pitch = w.row_pitch,
+            .tokens = rows_},
+        {});
+    kernels::MoePrefillArgs product{.weights = weights.gate_up,
+                                    .x = inputs,
+                                    .x_scale = input_scale,
+                                    .first = first,
+                                    .count = count,
+                                    .row_weight = row_weight,
+                                    .h = hidden,
+                                    .h_scale = hidden_scale,
+                                    .y = b_.grouped + w.y,
+                                    .limit = limit,
+                                    .row_pitch = w.row_pitch};
+    StepOutput activations = written(
+        "h", reinterpret_cast<kernels::fp8_e4m3*>(hidden),
+        std::int64_t{kernels::moe_width(weights.shared_down.cols)} * w.row_pitch, kFp8Tolerance);
+    activations.form = StepOutput::Form::fp8_tiles;
+    activations.scales = hidden_scale;
+    add("experts gate, up", k_.experts_up, product, {activations});
+    product.weights = weights.down;
+    product.x = hidden;
+    product.x_scale = hidden_scale;
+    const std::int64_t sums = std::int64_t{w.row_pitch} * config_.hidden_size;
+    add("experts down", k_.experts_down, product,
+        {links_ == nullptr ? written("y", reinterpret_cast<kernels::bf16*>(b_.grouped + w.y), sums,
+                                     kBf16Tolerance)
+                           : written("y", at(kFloats, w.y), sums, kFp32Tolerance)});
+    add("expert join", k_.expert_join,
+        kernels::ExpertJoinArgs{
+            .y = b_.grouped + w.y, .row_of = row_of, .out = b_.routed, .tokens = rows_},
+        {written("out", b_.routed, std::int64_t{rows_} * config_.hidden_size, kBf16Tolerance)});
+  }
   void routed_experts(const Experts& weights, float limit, std::int64_t first, int rows) {
     const std::int64_t hidden = config_.hidden_size, top = config_.experts_per_token;
     float* const out = b_.routed + first * hidden;

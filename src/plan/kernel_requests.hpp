@@ -13,7 +13,8 @@ namespace ingot {
 /// What a plan of kernels is made for, besides the model and the card.
 struct PlanScope {
   int tp_size = 1;
-  /// Sequences of a decode step, and tokens of a chunk; those above kMostNarrowRows are chunks only.
+  /// Sequences of a decode step, and tokens of a chunk; those above kMostNarrowRows are chunks
+  /// only.
   std::vector<int> batch_buckets{1};
   std::vector<std::int64_t> context_buckets{4096};  ///< longest context that a bucket serves
 };

@@ -12,6 +12,11 @@ int next_power(int n) {
   return static_cast<int>(std::bit_ceil(static_cast<unsigned>(std::max(n, 1))));
 }
 
+/// Experts that kernels make room for: whole warps sort them.
+int whole_warps(int experts) {
+  return (experts + 31) / 32 * 32;
+}
+
 /// Scores of a row, as they lie.
 std::int64_t index_entries(std::int64_t context) {
   return std::max<std::int64_t>((context / 4 + 3) / 4 * 4, 4);
@@ -60,6 +65,15 @@ int next_pass_rows(std::int64_t rows, int most) {
     left -= next;
   }
   return static_cast<int>(apart < padded + kPassRows ? cut : rows);
+}
+
+kernels::MoePrefillWorkspace grouped_workspace(const ModelConfig& config, int tp_size, int rows) {
+  return {rows,
+          kernels::moe_width(config.moe_intermediate_size / tp_size),
+          config.hidden_size,
+          whole_warps(config.num_experts),
+          config.experts_per_token,
+          tp_size == 1};
 }
 
 bool can_sample(const ModelConfig& config) {
@@ -149,9 +163,25 @@ StepProblems step_problems(const ModelConfig& config, int tp, const StepBucket& 
   p.experts = {.batch = std::min(rows, kMostSliceRows),
                .inter = kernels::moe_width(inter),
                .hidden = hidden,
-               .experts = (config.num_experts + 31) / 32 * 32,  // whole warps sort them
+               .experts = whole_warps(config.num_experts),
                .topk = config.experts_per_token,
                .whole_experts = tp == 1};
+  if (bucket.wide()) {
+    const int top = config.experts_per_token;
+    const kernels::MoePrefillProblem product{.tokens = rows,
+                                             .inter = p.experts.inter,
+                                             .hidden = hidden,
+                                             .experts = p.experts.experts,
+                                             .topk = top,
+                                             .whole_experts = tp == 1};
+    p.grouped_experts = {
+        .order = {.experts = p.experts.experts, .topk = top},
+        .gather = {.hidden = hidden, .topk = top, .tokens = rows},
+        .gate_up = product,
+        .down = product,
+        .join = {.hidden = hidden, .topk = top, .whole_experts = tp == 1, .tokens = rows}};
+    p.grouped_experts->down.down = true;
+  }
   p.shared_up = {.rows = {inter, inter}, .cols = hidden, .tokens = rows};
   p.shared_activation = {.inter = inter, .tokens = rows};
   p.shared_down = {.rows = {hidden}, .cols = inter, .tokens = rows};

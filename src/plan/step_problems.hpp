@@ -10,15 +10,19 @@
 #include "kernel_templates/bf16_linear.space.hpp"
 #include "kernel_templates/compress_kv.space.hpp"
 #include "kernel_templates/embedding.space.hpp"
+#include "kernel_templates/expert_gather.space.hpp"
+#include "kernel_templates/expert_join.space.hpp"
+#include "kernel_templates/expert_order.space.hpp"
 #include "kernel_templates/expert_sum.space.hpp"
 #include "kernel_templates/fp8_linear_problem.hpp"
-#include "kernel_templates/grouped_linear.space.hpp"
+#include "kernel_templates/grouped_linear_problem.hpp"
 #include "kernel_templates/hc_post.space.hpp"
 #include "kernel_templates/hc_pre.space.hpp"
 #include "kernel_templates/indexer_queries.space.hpp"
 #include "kernel_templates/indexer_scores_problem.hpp"
 #include "kernel_templates/indexer_topk.space.hpp"
 #include "kernel_templates/moe_decode.space.hpp"
+#include "kernel_templates/moe_prefill_problem.hpp"
 #include "kernel_templates/q_norm_rope.space.hpp"
 #include "kernel_templates/rope_kv_append.space.hpp"
 #include "kernel_templates/router_topk.space.hpp"
@@ -97,7 +101,15 @@ struct StepProblems {
   std::optional<kernels::AllReduceProblem> attention_sum;  ///< with more than one rank
   std::optional<kernels::Bf16LinearProblem> gate;  ///< where the router does not multiply it
   kernels::RouterTopkProblem router, hash_router;
-  kernels::MoeDecodeProblem experts;
+  kernels::MoeDecodeProblem experts;  ///< of a wide step: of a slice, where they are not grouped
+  /// Of a wide step: its pairs of token and expert in the order of experts.
+  struct Grouped {
+    kernels::ExpertOrderProblem order;
+    kernels::ExpertGatherProblem gather;
+    kernels::MoePrefillProblem gate_up, down;
+    kernels::ExpertJoinProblem join;
+  };
+  std::optional<Grouped> grouped_experts;
   kernels::Fp8LinearProblem shared_up;  ///< w1 and w3
   kernels::SwigluQuantProblem shared_activation;
   kernels::Fp8LinearProblem shared_down;
@@ -110,6 +122,9 @@ struct StepProblems {
   std::optional<kernels::AllGatherProblem> logits;     ///< with more than one rank
   std::optional<kernels::SampleTokensProblem> sample;  ///< where tokens are chosen
 };
+
+/// Where the grouped experts of a step keep what they hand on.
+kernels::MoePrefillWorkspace grouped_workspace(const ModelConfig& config, int tp_size, int rows);
 
 /// Whether sample_tokens can read this model's logits.
 bool can_sample(const ModelConfig& config);

@@ -56,11 +56,11 @@ TEST_CASE("what follows wide passes is what the reference says, however they wer
       {{512}, 1024},  {{1000}, 3000},        {{2048}, 4096},
       {{4096}, 4096}, {{1, 383, 500}, 1384}, {{255, 257, 3, 1021, 700}, 2936},
       {{3333}, 3333}};
+  std::vector<double> ends;  // last rows of the parts of all ways
   for (const auto& [parts, length] : ways) {
     CAPTURE(parts, length);
     const auto sequence = engine->create_sequence();
     const auto steps = engine->stats().steps;
-    std::vector<double> ends;
     std::size_t at = 0;
     for (std::size_t p = 0; at < length; ++p) {
       const std::size_t count = std::min(parts[std::min(p, parts.size() - 1)], length - at);
@@ -89,12 +89,13 @@ TEST_CASE("what follows wide passes is what the reference says, however they wer
           relative_error(rows.row(static_cast<int>(i)), wanted.row(static_cast<int>(length + i))));
       REQUIRE(std::isfinite(after.back()));
     }
-    fmt::print("{} tokens in {} passes: median error {:.4f} at their ends, {:.4f} behind\n", length,
-               passes, median(ends), median(after));
-    CHECK(median(ends) < 0.10);
+    fmt::print("{} tokens in {} passes: median error {:.4f} behind\n", length, passes,
+               median(after));
     CHECK(median(after) < 0.10);
     engine->release(sequence);
   }
+  fmt::print("at the ends of {} parts: median error {:.4f}\n", ends.size(), median(ends));
+  CHECK(median(ends) < 0.10);
 }
 
 TEST_CASE("decodes that share a wide pass say what they say in narrow ones", "[gpu][model][wide]") {

@@ -57,9 +57,9 @@ TEST_CASE("grouped_linear_sm90 agrees with the reference", "[gpu][families]") {
   if (!kernels::GroupedLinearSm90::runs_on(target->limits()) && test::skip("no sm_90")) return;
   int variants = 0;
   const kernels::GroupedLinearProblem problems[] = {
-      {.groups = 8, .group_rows = 1024, .cols = 4096, .tokens = 700},
+      {.groups = 2, .group_rows = 128, .cols = 4096, .tokens = 700},
       {.groups = 3, .group_rows = 128, .cols = 384, .tokens = 1025},
-      {.groups = 1, .group_rows = 256, .cols = 8192, .tokens = 512},
+      {.groups = 1, .group_rows = 128, .cols = 8192, .tokens = 512},
   };
   for (const auto& problem : problems) {
     const auto candidates = target->prepare_all<kernels::GroupedLinearSm90>(problem, true);
