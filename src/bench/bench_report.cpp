@@ -76,7 +76,7 @@ std::string tokens_text(std::int64_t tokens) {
   return fmt::to_string(tokens);
 }
 
-void print_subject(const BenchSubject& subject, std::FILE* out) {
+void print_card(const BenchSubject& subject, std::FILE* out) {
   const CardRates& rates = subject.rates;
   fmt::print(out,
              "{}, {}, driver {}, NVRTC {}: reads {:.2f} TB/s, multiplies {:.0f} TFLOP/s in f16 and "
@@ -84,6 +84,10 @@ void print_subject(const BenchSubject& subject, std::FILE* out) {
              subject.device, subject.arch, subject.driver_branch,
              subject.compiler.empty() ? "none" : subject.compiler, rates.bytes_per_us() / 1e6,
              rates.f16_per_us / 1e6, rates.fp8_per_us / 1e6, rates.empty_node_us);
+}
+
+void print_subject(const BenchSubject& subject, std::FILE* out) {
+  print_card(subject, out);
   fmt::print(out, "{}, {} layers, {}, TP {}: ready in {:.1f} s\n", subject.model, subject.layers,
              subject.synthetic ? "made-up weights" : "its own weights", subject.tp_size,
              subject.ready_s);

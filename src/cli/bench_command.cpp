@@ -14,6 +14,7 @@
 #include "src/bench/bench_report.hpp"
 #include "src/bench/decode_bench.hpp"
 #include "src/checkpoint/checkpoint.hpp"
+#include "src/cli/bench_kernels.hpp"
 #include "src/cli/device.hpp"
 #include "src/cli/device_loader.hpp"
 #include "src/cli/local_cards.hpp"
@@ -295,6 +296,10 @@ int run_bench(const BenchOptions& options, std::FILE* out) {
       .overrides = value_or_throw(parse_overrides(options.pins, options.disabled, families)),
   };
   const auto nvrtc = find_nvrtc(options.cache);
+  if (options.what == BenchOptions::What::kernels) {
+    return bench_kernels(options, driver, source, nvrtc ? nvrtc->version : std::string(),
+                         RatePolicy{}, out);
+  }
   return run_bench_on(options, driver, std::move(source), nvrtc ? nvrtc->version : std::string(),
                       RatePolicy{}, out);
 }

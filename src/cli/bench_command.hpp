@@ -16,7 +16,7 @@
 namespace ingot {
 
 struct BenchOptions {
-  enum class What { decode, prefill };
+  enum class What { decode, prefill, kernels };
   What what = What::decode;
   KernelCacheOptions cache;
   Environment environment;
@@ -30,6 +30,10 @@ struct BenchOptions {
   int chunk = 4096;
   int tp_size = 1;
   int threads = 1;
+  std::vector<std::string> families;  ///< kernels: only families whose names begin so; empty: all
+  std::vector<int> heads;             ///< kernels: of a rank; empty: those of tp_size
+  std::vector<int> prompt_rows;       ///< kernels: of steps of one prompt, besides the batches
+  bool all_candidates = false;        ///< kernels: not only the default and what runs
   std::vector<std::string> pins, disabled;
   std::filesystem::path json, svg;  ///< files to write; empty: none
 };

@@ -37,12 +37,23 @@ std::vector<StepBucket> buckets_of(const DeviceLoadOptions& options, const Model
     return values;
   };
   return trials::deployed_buckets(powers(std::min(options.max_batch, kMostNarrowRows)),
-                                  powers(step_rows_of(options.prefill_chunk)), contexts);
+                                  powers(step_rows_of(options.prefill_chunk)), contexts,
+                                  can_sample(config));
 }
 
 }  // namespace
 
 namespace {
+
+/// All ranks' cards, where they reach each other's memory: through NCCL exchanges are launched in
+/// parts, of which there is nothing to tune.
+std::vector<int> tuned_devices(const std::vector<cu::Context>& contexts, bool has_nccl) {
+  std::vector<int> devices;
+  for (const cu::Context& context : contexts)
+    devices.push_back(context.device().ordinal);
+  if (has_nccl) devices.resize(1);
+  return devices;
+}
 
 /// How much of the weights all ranks have loaded.
 class RanksProgress {
@@ -157,7 +168,7 @@ Result<std::unique_ptr<Engine>> load_device_engine(const Checkpoint& checkpoint,
          .tp_size = tp_size,
          .buckets = buckets_of(options, config),
          .card = {.limits = cu::limits_of(contexts.front().device()), .device = source.device},
-         .device = contexts.front().device().ordinal,
+         .devices = tuned_devices(contexts, *nccl != nullptr),
          .jobs = threads,
          .budget_s = options.tuning_budget_s},
         *source.kernels, *source.records);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 
 namespace ingot::trials {
 namespace {
@@ -11,6 +12,48 @@ struct Placement {
   std::vector<std::int64_t> first_positions;  // by sequence
   int live_rows = 0;
 };
+
+/// How the token of a row of logits is chosen.
+kernels::SampleRow sample_row(int row, bool varied) {
+  kernels::SampleRow sample{.temperature = 1,
+                            .top_p = 0.95,
+                            .min_p = 0,
+                            .repetition_penalty = 1,
+                            .presence_penalty = 0,
+                            .frequency_penalty = 0,
+                            .seed = static_cast<kernels::u64>(row) + 1,
+                            .position = 100,
+                            .top_k = 0,
+                            .bias_begin = 0,
+                            .bias_count = 0,
+                            .has_penalties = 0,
+                            .logprobs = -1,
+                            .reserved = 0};
+  if (!varied) return sample;
+  sample.logprobs = row % 3 == 0 ? kernels::SAMPLE_MOST_LOGPROBS : row % 3 - 2;
+  switch (row % 4) {
+    case 0:
+      sample.top_k = 50;
+      sample.min_p = 0.02;
+      break;
+    case 1:
+      sample.temperature = 0;
+      break;
+    case 2:
+      sample.temperature = 1.9;
+      sample.top_p = 1;
+      break;
+    default:
+      sample.top_k = 3;
+  }
+  if (row == 0) {
+    sample.has_penalties = 1;
+    sample.repetition_penalty = 1.3;
+    sample.presence_penalty = 0.5;
+    sample.frequency_penalty = 0.2;
+  }
+  return sample;
+}
 
 EdgeCase make_case(const StepBucket& bucket, int vocabulary, std::string name,
                    const Placement& placement) {
@@ -39,6 +82,8 @@ EdgeCase make_case(const StepBucket& bucket, int vocabulary, std::string name,
     in.slots[s] = s;
   for (int i = 0; i < bucket.logit_rows; ++i)
     in.picks[i] = bucket.rows - bucket.logit_rows + i;
+  for (int i = 0; bucket.sampled && i < bucket.logit_rows; ++i)
+    in.sample_rows(bucket.logit_rows)[i] = sample_row(i, made.name != "largest");
   return made;
 }
 

@@ -198,18 +198,39 @@ void TrialOutputs::poison(const cu::Stream& stream, Poison poison) const {
   }
 }
 
-std::vector<KernelOutput> TrialOutputs::fetch(const cu::Stream& stream, Poison poison) const {
+std::span<std::byte> PinnedBytes::room_for(std::size_t bytes) {
+  if (buffer_.bytes().size() < bytes) {
+    buffer_ = {};
+    buffer_ = cu::PinnedBuffer::allocate(context_, bytes + bytes / 2);
+  }
+  return buffer_.bytes().first(bytes);
+}
+
+std::vector<KernelOutput> TrialOutputs::fetch(const cu::Stream& stream, Poison poison,
+                                              PinnedBytes& host) const {
   const cu::DriverApi& driver = stream.driver();
+  std::uint64_t all = 0;
+  for (const Output& output : outputs_)
+    for (const Stretch& one : output.stretches)
+      all += one.bytes;
+  std::span<const std::byte> left = host.room_for(all);
+  std::byte* to = host.room_for(all).data();
+  for (const Output& output : outputs_) {
+    for (const Stretch& one : output.stretches) {
+      driver.check(driver.cuMemcpyDtoHAsync_v2(to, one.at, one.bytes, stream.raw()),
+                   "cuMemcpyDtoHAsync");
+      to += one.bytes;
+    }
+  }
+  stream.synchronize();
   std::vector<std::vector<Bytes>> raw;
   for (const Output& output : outputs_) {
     raw.emplace_back();
     for (const Stretch& one : output.stretches) {
-      Bytes& to = raw.back().emplace_back(one.bytes);
-      driver.check(driver.cuMemcpyDtoHAsync_v2(to.data(), one.at, one.bytes, stream.raw()),
-                   "cuMemcpyDtoHAsync");
+      raw.back().emplace_back(left.begin(), left.begin() + static_cast<std::ptrdiff_t>(one.bytes));
+      left = left.subspan(one.bytes);
     }
   }
-  stream.synchronize();
   std::vector<KernelOutput> fetched;
   for (std::size_t i = 0; i < outputs_.size(); ++i) {
     const Output& output = outputs_[i];
