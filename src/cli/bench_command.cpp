@@ -20,6 +20,7 @@
 #include "src/cli/local_cards.hpp"
 #include "src/cli/version.hpp"
 #include "src/executor/memory_costs.hpp"
+#include "src/plan/step_problems.hpp"
 #include "src/weights/open_checkpoint.hpp"
 #include "src/weights/tensor_table.hpp"
 #include "tuner/tune.hpp"
@@ -75,12 +76,12 @@ std::vector<DecodeCell> cells_that_fit(const BenchOptions& options, const ModelC
                          .floor = {}});
       continue;
     }
-    const auto plan = plan_memory(fmt::format("a batch of {}", cell.batch),
-                                  executor::memory_costs(config, options.tp_size, cell.context),
-                                  {.sequences = cell.batch,
-                                   .max_context = cell.context,
-                                   .context_tokens = context_tokens_of({cell})},
-                                  free_bytes);
+    const auto plan = executor::plan_rank_memory(fmt::format("a batch of {}", cell.batch), config,
+                                                 options.tp_size,
+                                                 {.sequences = cell.batch,
+                                                  .max_context = cell.context,
+                                                  .context_tokens = context_tokens_of({cell})},
+                                                 kMostNarrowRows, free_bytes);
     if (plan) {
       fit.push_back(cell);
     } else {
@@ -126,6 +127,7 @@ class BenchRun {
       const auto engine = start({.max_context = longest,
                                  .max_sequences = widest,
                                  .context_tokens = context_tokens_of(cells),
+                                 .step_rows = kMostNarrowRows,
                                  .jobs = options_.threads});
       engine->fill_context();
       for (const DecodeCell& cell : cells) {
@@ -141,6 +143,7 @@ class BenchRun {
     const auto engine = start({.max_context = options_.tokens,
                                .max_sequences = 2,
                                .context_tokens = 2 * options_.tokens,
+                               .step_rows = step_rows_of(options_.chunk),
                                .jobs = options_.threads});
     const PrefillResult result =
         measure_prefill(*engine, options_.tp_size, options_.tokens, options_.chunk, subject_.rates);

@@ -27,7 +27,7 @@ struct BenchOptions {
   std::vector<std::int64_t> contexts{2048, 32768};
   int steps = 20;
   std::int64_t tokens = 8192;
-  int chunk = 512;
+  int chunk = 4096;
   int tp_size = 1;
   int threads = 1;
   std::vector<std::string> families;  ///< kernels: only families whose names begin so; empty: all

@@ -91,7 +91,7 @@ CLI::App* add_bench(CLI::App& app, BenchFlags& flags) {
       "Examples:\n"
       "  ingot bench decode --model DIR --batch 1,16,64 --context 2K,32K\n"
       "  ingot bench decode --synthetic --config config.json --layers 36 --svg roofline.svg\n"
-      "  ingot bench prefill --model DIR --tokens 8K --chunk 512\n"
+      "  ingot bench prefill --model DIR --tokens 8K --chunk 2K\n"
       "  ingot bench kernels --synthetic --config config.json --family sparse_mla --heads 64,8\n"
       "The floor of a step is what reading its bytes takes on this card, or multiplying, whichever "
       "is\nlonger; both rates are measured first. Exit status: 0 measured, 1 failed, 2 wrong usage "

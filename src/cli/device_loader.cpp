@@ -36,8 +36,8 @@ std::vector<StepBucket> buckets_of(const DeviceLoadOptions& options, const Model
       values.push_back(value);
     return values;
   };
-  return trials::deployed_buckets(powers(std::min(options.max_batch, kMostStepRows)),
-                                  powers(std::min(options.prefill_chunk, kMostStepRows)), contexts,
+  return trials::deployed_buckets(powers(std::min(options.max_batch, kMostNarrowRows)),
+                                  powers(step_rows_of(options.prefill_chunk)), contexts,
                                   can_sample(config));
 }
 
@@ -154,11 +154,11 @@ Result<std::unique_ptr<Engine>> load_device_engine(const Checkpoint& checkpoint,
     const std::int64_t max_context =
         options.max_context > 0 ? options.max_context : config.max_position_embeddings;
     for (const cu::Context& context : contexts) {
-      const auto plan = plan_memory(
+      const auto plan = executor::plan_rank_memory(
           fmt::format("loading the model onto GPU {}, {}", context.device().ordinal,
                       context.device().name),
-          executor::memory_costs(config, tp_size, max_context),
-          {.sequences = options.max_sequences, .max_context = max_context}, context.free_bytes());
+          config, tp_size, {.sequences = options.max_sequences, .max_context = max_context},
+          step_rows_of(options.prefill_chunk), context.free_bytes());
       if (!plan) return Unexpected(plan.error());
     }
     tune_first_run(
@@ -180,11 +180,13 @@ Result<std::unique_ptr<Engine>> load_device_engine(const Checkpoint& checkpoint,
           progress.of(static_cast<std::size_t>(rank)));
     });
     if (!ranks) return Unexpected(ranks.error());
-    return std::make_unique<DeviceEngine>(std::move(*ranks), checkpoint.config(), std::move(source),
-                                          DeviceOptions{.max_context = options.max_context,
-                                                        .max_sequences = options.max_sequences,
-                                                        .jobs = threads,
-                                                        .nccl = std::move(*nccl)});
+    return std::make_unique<DeviceEngine>(
+        std::move(*ranks), checkpoint.config(), std::move(source),
+        DeviceOptions{.max_context = options.max_context,
+                      .max_sequences = options.max_sequences,
+                      .step_rows = step_rows_of(options.prefill_chunk),
+                      .jobs = threads,
+                      .nccl = std::move(*nccl)});
   } catch (const EngineError& error) {
     return Unexpected(error.error());
   }

@@ -59,6 +59,7 @@ EdgeCase make_case(const StepBucket& bucket, int vocabulary, std::string name,
                    const Placement& placement) {
   EdgeCase made;
   made.name = std::move(name);
+  made.bucket_rows = bucket.rows;
   made.live_rows = placement.live_rows;
   executor::StepInputs& in = made.inputs;
   const int each = bucket.rows / bucket.sequences;
@@ -67,10 +68,10 @@ EdgeCase make_case(const StepBucket& bucket, int vocabulary, std::string name,
     const bool live = row < placement.live_rows;
     const int sequence = row / each;
     token = token * 1664525U + 1013904223U;  // Numerical Recipes: any sequence does
-    in.ids[row] =
+    in.ids(bucket.rows)[row] =
         live ? static_cast<int>((token >> 8) % static_cast<std::uint32_t>(vocabulary)) : 0;
-    in.sequences[row] = live ? sequence : -1;
-    in.positions[row] =
+    in.sequences(bucket.rows)[row] = live ? sequence : -1;
+    in.positions(bucket.rows)[row] =
         live ? static_cast<int>(placement.first_positions[static_cast<std::size_t>(sequence)]) +
                    row % each
              : 0;
@@ -81,8 +82,8 @@ EdgeCase make_case(const StepBucket& bucket, int vocabulary, std::string name,
     in.slots[s] = s;
   for (int i = 0; i < bucket.logit_rows; ++i)
     in.picks[i] = bucket.rows - bucket.logit_rows + i;
-  for (int i = 0; bucket.sampled && i < static_cast<int>(std::size(in.samples)); ++i)
-    in.samples[i] = sample_row(i, made.name != "largest");
+  for (int i = 0; bucket.sampled && i < bucket.logit_rows; ++i)
+    in.sample_rows(bucket.logit_rows)[i] = sample_row(i, made.name != "largest");
   return made;
 }
 

@@ -12,6 +12,7 @@ namespace ingot::trials {
 struct EdgeCase {
   std::string name;
   executor::StepInputs inputs{};
+  int bucket_rows = 0;
   int live_rows = 0;  ///< the others are idle
 };
 

@@ -76,7 +76,8 @@ struct LinkTrials::Rank {
         stream(cu::Stream::create(context)),
         links(context, stream, config, tp_rank, tp_size, kLimit_ms),
         logits(cu::DeviceBuffer::allocate(
-            context, std::size_t{kMostStepRows} * static_cast<std::size_t>(config.vocab_size) * 4)),
+            context,
+            std::size_t{kMostLogitRows} * static_cast<std::size_t>(config.vocab_size) * 4)),
         library(context, kernels, nullptr,
                 TuningScope{.device = {.name = context.device().name,
                                        .arch = arch,

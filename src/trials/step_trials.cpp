@@ -138,8 +138,10 @@ struct StepTrials::Rig {
               {.slots = of.sequences,
                .csa_pages = costs.csa_page > 0 ? csa.pool_pages() : 0,
                .hca_pages = costs.hca_page > 0 ? hca.pool_pages() : 0,
-               .max_context = of.context}),
-        memory(context, stream, scope.config, scope.tp_size, of.context),
+               .max_context = of.context,
+               .step_rows = of.rows}),
+        memory(context, stream, scope.config, scope.tp_size, of.context,
+               std::max(of.rows, kMostNarrowRows)),
         cases(edge_cases(of, scope.config.vocab_size,
                          costs.csa_page > 0 ? scope.config.index_topk : 0)) {
     state.fill(stream);
@@ -329,7 +331,7 @@ void StepTrials::capture_cases() {
   fill_scratch(0);
   for (std::size_t c = 0; c < rig.cases.size(); ++c) {
     if (begin == 0) {
-      rig.memory.upload(stream_, rig.cases[c].inputs,
+      rig.memory.upload(stream_, rig.cases[c].inputs, rig.bucket.rows,
                         rig.bucket.sampled ? rig.bucket.logit_rows : 0);
     } else {
       driver.check(driver.cuMemcpyDtoDAsync_v2(buffers.at, rig.kept[c].address(), buffers.bytes,

@@ -143,17 +143,20 @@ void TrialOutputs::add_pages(Output& output, const EdgeCase& edge_case, const Pa
                              const PageShare& hca) {
   const Form form = output.form.form;
   const bool index_key = form == Form::index_keys;
-  const int ratio = form == Form::window_entries ? 1 : form == Form::hca_entries ? 128 : 4;
+  const bool window = form == Form::window_entries || form == Form::pass_entries;
+  const int ratio = window ? 1 : form == Form::hca_entries ? 128 : 4;
   const std::uint64_t page_bytes =
       index_key ? std::uint64_t{kIndexPageBytes} : std::uint64_t{kernels::KV_PAGE_BYTES};
   std::map<int, std::size_t> known;  // page -> stretch
+  const int rows = edge_case.bucket_rows;
   for (int row = 0; row < edge_case.live_rows; ++row) {
-    const int sequence = edge_case.inputs.sequences[row];
-    const int position = edge_case.inputs.positions[row];
+    const int sequence = edge_case.inputs.sequences(rows)[row];
+    const int position = edge_case.inputs.positions(rows)[row];
     int page = 0;
     int entry = position / ratio;
-    if (form == Form::window_entries) {
-      const int slot = sequence * kWindowRing + position % kWindowRing;
+    if (window) {
+      const int slot = form == Form::pass_entries ? output.form.first_entry + row
+                                                  : sequence * kWindowRing + position % kWindowRing;
       page = slot / kernels::KV_PAGE_ENTRIES;
       entry = slot;
     } else {

@@ -146,6 +146,7 @@ std::vector<StepBucket> deployed_buckets(const std::vector<int>& batches,
                                          const std::vector<std::int64_t>& contexts, bool sampled) {
   std::vector<StepBucket> buckets;
   const auto decode = [&](int batch) {
+    if (batch > kMostNarrowRows) return;
     for (const std::int64_t context : contexts) {
       buckets.push_back({.rows = batch,
                          .sequences = batch,
