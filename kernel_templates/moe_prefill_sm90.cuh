@@ -125,13 +125,13 @@ __forceinline__ void look_at_scales(const Plan& plan, u32 shared, u8* base, int 
   // The scales of a job lie as lanes take codes: rows g and g + 8 of 16 side by side.
   const int row = (lane & 16) + lane % 2 * 8 + (lane >> 1) % 8;
   moe::for_each_tile(plan, [&](const Tile&, int) {
-    moe::RowScale rows[4] = {};
+    int references[4];
 #pragma unroll 1
     for (int k = 0; k < K_TILES; ++k) {
       barrier::wait(shared + FULL + ring.stage * 8, ring.parity);
       const u32 scales = shared + WEIGHTS + ring.stage * WEIGHT_BYTES + group * (4 * JOB_BYTES) +
                          JOB_CODE_BYTES + lane * 4;
-      u32 bytes[4];
+      u32 bytes[4], below[4];
       bool fit = true;
 #pragma unroll
       for (int j = 0; j < 4; ++j)
@@ -139,34 +139,35 @@ __forceinline__ void look_at_scales(const Plan& plan, u32 shared, u8* base, int 
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         bytes[j] = moe::scale_bytes(bytes[j]);
-        moe::refer(rows[j], bytes[j]);
-        fit = fit && moe::fits(rows[j], bytes[j]);
+        if (k == 0) references[j] = moe::reference_of(bytes[j]);
+        below[j] = moe::steps_below(references[j], bytes[j]);
+        fit = fit && moe::fit(below[j]);
       }
       const bool wide = __any_sync(~0u, !fit);
       const u32 tables = shared + table_of(ring.stage, group * 4, row);
-      float* const references = reinterpret_cast<float*>(
-          base + REFERENCES + ring.stage * (MOE_PREFILL_ROWS * 4) + group * 512 + row * 4);
+      if (!wide) {
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const u32 to = tables + j * 1024;
-        if (!wide) {
-          const auto table = [&](int g) {
-            const u32 steps = static_cast<u32>(moe::steps_of(rows[j], bytes[j], g));
-            return make_uint2(moe::MAGNITUDES + steps * moe::SCALE_STEP,
-                              moe::MAGNITUDES_HIGH + steps * moe::SCALE_STEP_HIGH);
-          };
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            const uint2 a = table(2 * half), b = table(2 * half + 1);
-            ptx::store_shared(to + half * 512, uint4{a.x, a.y, b.x, b.y});
-          }
-        } else {
-          const auto factor = [&](int g) {
-            return __float_as_uint(moe::factor_of(rows[j], bytes[j], g));
-          };
-          ptx::store_shared(to, uint4{factor(0), factor(1), factor(2), factor(3)});
+        for (int j = 0; j < 4; ++j) {
+          const uint2 a = moe::table_of<0>(below[j]), b = moe::table_of<1>(below[j]);
+          ptx::store_shared(tables + j * 1024, uint4{a.x, a.y, b.x, b.y});
+          const uint2 c = moe::table_of<2>(below[j]), d = moe::table_of<3>(below[j]);
+          ptx::store_shared(tables + j * 1024 + 512, uint4{c.x, c.y, d.x, d.y});
         }
-        references[j * 32] = moe::reference_value(rows[j]);
+      } else {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          const auto factor = [&](int g) {
+            return __float_as_uint(moe::factor_of(references[j], bytes[j], g));
+          };
+          ptx::store_shared(tables + j * 1024, uint4{factor(0), factor(1), factor(2), factor(3)});
+        }
+      }
+      if (k == K_TILES - 1) {
+        float* const values = reinterpret_cast<float*>(
+            base + REFERENCES + ring.stage * (MOE_PREFILL_ROWS * 4) + group * 512 + row * 4);
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+          values[j * 32] = moe::reference_value(references[j]);
       }
       if (lane == 0)
         *reinterpret_cast<u32*>(base + WIDE + ring.stage * 8 + group * 4) = wide ? 1u : 0u;
