@@ -33,6 +33,7 @@ namespace ingot::kernels {
 constexpr int MATH_WARPS = 8, COPY_WARP = 8, THREADS = 288;
 constexpr int K_TILES = (DOWN ? INTER : HIDDEN) / 128;
 constexpr int ROW_TILES = DOWN ? HIDDEN / MOE_PREFILL_ROWS : INTER / 128;
+constexpr int PAIR = 1;
 constexpr int MATH_MEETS = 1;  // named barrier
 
 }  // namespace ingot::kernels

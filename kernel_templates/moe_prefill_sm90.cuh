@@ -1,7 +1,8 @@
 // Routed experts of many tokens on Hopper's FP8 tensor cores, one product of the two a launch: gate
 // and up with clamp, SwiGLU, weight and quantisation behind them, or down.
 // Launch contract (host twin: launch_shape in moe_prefill_sm90.space.hpp)
-//   grid (blocks that share the tiles)   block (384)   cluster none   arch sm_90a
+//   grid (blocks that share the tiles)   block (384)   arch sm_90a
+//   cluster MULTICAST: (2, 1, 1), otherwise none
 //   smem moe_prefill_sm90_smem_bytes(...), dynamic   programmatic dependent launch: yes
 //   before: expert_order and expert_gather, or gate/up
 //
@@ -36,8 +37,10 @@ namespace ingot::kernels {
 
 constexpr int MATH_WARPS = 8, COPY_WARP = 8, SCALE_WARP = 9, THREADS = 384;
 constexpr int K_TILES = (DOWN ? INTER : HIDDEN) / 128;
-constexpr int ROW_TILES = DOWN ? HIDDEN / MOE_PREFILL_ROWS : INTER / 128;
-constexpr int MATH_MEETS = 1;  // named barrier
+// A pair of blocks takes a tile together: each has one of two neighbouring strips of rows.
+constexpr int PAIR = MULTICAST ? 2 : 1;
+constexpr int ROW_TILES = (DOWN ? HIDDEN / MOE_PREFILL_ROWS : INTER / 128) / PAIR;
+constexpr int MATH_MEETS = 1, TURN = 2;  // named barriers; TURN of each warpgroup
 constexpr bool BULK_COPY = true;
 
 }  // namespace ingot::kernels
@@ -50,6 +53,7 @@ namespace ingot::kernels {
 static_assert(HIDDEN % MOE_PREFILL_ROWS == 0 && INTER % 128 == 0, "whole tiles");
 static_assert(TOKENS <= 128 && TOKENS % N_STEP == 0 && N_STEP % 16 == 0, "N of the mma");
 static_assert(EXPERTS % 32 == 0 && EXPERTS <= 384, "a thread has an expert");
+static_assert((DOWN ? HIDDEN / MOE_PREFILL_ROWS : INTER / 128) % PAIR == 0, "whole pairs");
 
 constexpr int JOBS = MOE_PREFILL_JOBS, JOB_BYTES = 2176, JOB_CODE_BYTES = 2048;
 // With more tokens there are no registers for fragments of both halves.
@@ -87,11 +91,17 @@ struct Ring {
 
 __forceinline__ void stream(const MoePrefillArgs& args, const Plan& plan, u32 shared, int lane) {
   Ring ring;
+  const int rank = MULTICAST ? static_cast<int>(blockIdx.x % 2) : 0;
+  const u64 policy = MULTICAST ? barrier::evict_first_policy() : 0;
   moe::for_each_tile(plan, [&](const Tile& tile, int) {
     const int rows = tile.padded_rows();
-    const i64 job = (static_cast<i64>(tile.expert) * ROW_TILES + tile.strip) * JOBS + lane % JOBS;
+    // The pair's blocks read half of the rows each, for both.
+    const int half = (rows / 8 + 1) / 2 * 8, begin = rank * half;
+    const int own = MULTICAST ? (rank == 0 ? half : rows - half) : rows;
+    const i64 job =
+        (static_cast<i64>(tile.expert) * (ROW_TILES * PAIR) + tile.strip) * JOBS + lane % JOBS;
     const u8* weights = args.weights + job * (K_TILES * JOB_BYTES);
-    const u8* x = args.x + static_cast<i64>(tile.row) * 128;
+    const u8* x = args.x + static_cast<i64>(tile.row + begin) * 128;
     const float* scales = args.x_scale + tile.row;
 #pragma unroll 1
     for (int k = 0; k < K_TILES; ++k) {
@@ -99,13 +109,19 @@ __forceinline__ void stream(const MoePrefillArgs& args, const Plan& plan, u32 sh
       barrier::wait(shared + EMPTY + ring.stage * 8, ring.parity ^ 1);
       if (lane == 0) barrier::arrive_expect(full, WEIGHT_BYTES + rows * (128 + 4));
       __syncwarp();
-      if (lane < JOBS)
+      if (lane < JOBS) {
         barrier::copy_bulk(shared + WEIGHTS + ring.stage * WEIGHT_BYTES + lane * JOB_BYTES, weights,
                            JOB_BYTES, full);
-      else if (lane == JOBS)
-        barrier::copy_bulk(shared + ring.stage * X_BYTES, x, rows * 128, full);
-      else if (lane == JOBS + 1)
+      } else if (lane == JOBS) {
+        const u32 to = shared + ring.stage * X_BYTES + begin * 128;
+        if constexpr (MULTICAST) {
+          if (own > 0) barrier::copy_bulk_multicast(to, x, own * 128, full, 3, policy);
+        } else {
+          barrier::copy_bulk(to, x, own * 128, full);
+        }
+      } else if (lane == JOBS + 1) {
         barrier::copy_bulk(shared + X_SCALES + ring.stage * (TOKENS * 4), scales, rows * 4, full);
+      }
       weights += JOB_BYTES;
       x += static_cast<i64>(args.row_pitch) * 128;
       scales += args.row_pitch;
@@ -125,13 +141,13 @@ __forceinline__ void look_at_scales(const Plan& plan, u32 shared, u8* base, int 
   // The scales of a job lie as lanes take codes: rows g and g + 8 of 16 side by side.
   const int row = (lane & 16) + lane % 2 * 8 + (lane >> 1) % 8;
   moe::for_each_tile(plan, [&](const Tile&, int) {
-    moe::RowScale rows[4] = {};
+    int references[4];
 #pragma unroll 1
     for (int k = 0; k < K_TILES; ++k) {
       barrier::wait(shared + FULL + ring.stage * 8, ring.parity);
       const u32 scales = shared + WEIGHTS + ring.stage * WEIGHT_BYTES + group * (4 * JOB_BYTES) +
                          JOB_CODE_BYTES + lane * 4;
-      u32 bytes[4];
+      u32 bytes[4], below[4];
       bool fit = true;
 #pragma unroll
       for (int j = 0; j < 4; ++j)
@@ -139,34 +155,35 @@ __forceinline__ void look_at_scales(const Plan& plan, u32 shared, u8* base, int 
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         bytes[j] = moe::scale_bytes(bytes[j]);
-        moe::refer(rows[j], bytes[j]);
-        fit = fit && moe::fits(rows[j], bytes[j]);
+        if (k == 0) references[j] = moe::reference_of(bytes[j]);
+        below[j] = moe::steps_below(references[j], bytes[j]);
+        fit = fit && moe::fit(below[j]);
       }
       const bool wide = __any_sync(~0u, !fit);
       const u32 tables = shared + table_of(ring.stage, group * 4, row);
-      float* const references = reinterpret_cast<float*>(
-          base + REFERENCES + ring.stage * (MOE_PREFILL_ROWS * 4) + group * 512 + row * 4);
+      if (!wide) {
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const u32 to = tables + j * 1024;
-        if (!wide) {
-          const auto table = [&](int g) {
-            const u32 steps = static_cast<u32>(moe::steps_of(rows[j], bytes[j], g));
-            return make_uint2(moe::MAGNITUDES + steps * moe::SCALE_STEP,
-                              moe::MAGNITUDES_HIGH + steps * moe::SCALE_STEP_HIGH);
-          };
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            const uint2 a = table(2 * half), b = table(2 * half + 1);
-            ptx::store_shared(to + half * 512, uint4{a.x, a.y, b.x, b.y});
-          }
-        } else {
-          const auto factor = [&](int g) {
-            return __float_as_uint(moe::factor_of(rows[j], bytes[j], g));
-          };
-          ptx::store_shared(to, uint4{factor(0), factor(1), factor(2), factor(3)});
+        for (int j = 0; j < 4; ++j) {
+          const uint2 a = moe::table_of<0>(below[j]), b = moe::table_of<1>(below[j]);
+          ptx::store_shared(tables + j * 1024, uint4{a.x, a.y, b.x, b.y});
+          const uint2 c = moe::table_of<2>(below[j]), d = moe::table_of<3>(below[j]);
+          ptx::store_shared(tables + j * 1024 + 512, uint4{c.x, c.y, d.x, d.y});
         }
-        references[j * 32] = moe::reference_value(rows[j]);
+      } else {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          const auto factor = [&](int g) {
+            return __float_as_uint(moe::factor_of(references[j], bytes[j], g));
+          };
+          ptx::store_shared(tables + j * 1024, uint4{factor(0), factor(1), factor(2), factor(3)});
+        }
+      }
+      if (k == K_TILES - 1) {
+        float* const values = reinterpret_cast<float*>(
+            base + REFERENCES + ring.stage * (MOE_PREFILL_ROWS * 4) + group * 512 + row * 4);
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+          values[j * 32] = moe::reference_value(references[j]);
       }
       if (lane == 0)
         *reinterpret_cast<u32*>(base + WIDE + ring.stage * 8 + group * 4) = wide ? 1u : 0u;
@@ -228,6 +245,7 @@ struct Multiplier {
   template <int N>
   __forceinline__ void start(Sums<N>& part, const u32 (&a)[16]) const {
     const u32 place = input_place();
+    if (TURNS != 0) ptx::sync_threads(TURN + warp / 4, MATH_WARPS * 32);
     hold<N>(part);
     wgmma::fence();
 #pragma unroll
@@ -235,12 +253,14 @@ struct Multiplier {
       wgmma::mma_e4m3_registers<N>(part, a + 4 * step,
                                    wgmma::tile_descriptor(place + step * wgmma::kStep32), step > 0);
     wgmma::commit();
+    if (TURNS == 1) ptx::arrive_threads(TURN + (warp / 4 ^ 1), MATH_WARPS * 32);
   }
   template <int N>
   __forceinline__ void finish(Sums<N>& part, u32 (&a)[16]) const {
     wgmma::wait<0>();
     hold<N>(part);
     wgmma::hold_operand(a);
+    if (TURNS == 2) ptx::arrive_threads(TURN + (warp / 4 ^ 1), MATH_WARPS * 32);
   }
   // sums += part times the inputs' scales, and times the rows'.
   template <int N>
@@ -281,6 +301,10 @@ struct Multiplier {
   template <int N>
   __forceinline__ void multiply_wide(Sums<N> (&sums)[2], Sums<N>& part) const {
     const int thread = ptx::thread_here(), lane = thread & 31, warp = thread >> 5;  // read here
+    for (int turn = 0; TURNS != 0 && turn < 2; ++turn) {  // both of this stage's pass
+      ptx::sync_threads(TURN + warp / 4, MATH_WARPS * 32);
+      ptx::arrive_threads(TURN + (warp / 4 ^ 1), MATH_WARPS * 32);
+    }
     const u8* const job = base + WEIGHTS + ring.stage * WEIGHT_BYTES + warp * JOB_BYTES;
     const u8* const scales = base + X_SCALES + ring.stage * (TOKENS * 4) + lane % 4 * 8;
 #pragma unroll 1
@@ -346,7 +370,12 @@ struct Multiplier {
         }
       }
       __syncwarp();
-      if ((ptx::thread_here() & 31) == 0) barrier::arrive(shared + EMPTY + ring.stage * 8);
+      const int own = ptx::thread_here() & 31;
+      if constexpr (MULTICAST) {
+        if (own < 2) barrier::arrive_remote(shared + EMPTY + ring.stage * 8, own);
+      } else {
+        if (own == 0) barrier::arrive(shared + EMPTY + ring.stage * 8);
+      }
       ring.advance();
     }
     const Tile tile(plan, index);  // again: it would take registers through the products
@@ -381,7 +410,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll 1
     for (int stage = 0; stage < STAGES; ++stage) {
       barrier::init(shared + FULL + stage * 8, 1);
-      barrier::init(shared + EMPTY + stage * 8, MATH_WARPS);
+      barrier::init(shared + EMPTY + stage * 8, MATH_WARPS * PAIR);
       barrier::init(shared + LOOKED_AT + stage * 8, 1);
       barrier::init(shared + LOOKED_AT + (STAGES + stage) * 8, 1);
     }
@@ -391,6 +420,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   release_successor();
   wait_for_predecessor();
   moe::make_plan(plan, args.first, args.count, thread);
+  if constexpr (MULTICAST) {  // the sibling's barriers are set up
+    barrier::arrive_cluster();
+    barrier::wait_cluster();
+  }
 
   // Each role reads its thread's number again: kept across the split it would be spilled.
   if (warp >= MATH_WARPS) {
@@ -403,9 +436,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   } else {
     ptx::take_registers<224>();
     const int own = ptx::thread_here();
+    // The first turn is the first warpgroup's.
+    if (TURNS != 0 && own >= 128) ptx::arrive_threads(TURN, MATH_WARPS * 32);
     Multiplier math{args, plan, base, shared, own >> 5, own & 31, {}};
     moe::for_each_tile(plan, [&](const Tile& tile, int i) { math.choose<TOKENS>(i, tile.rows); });
     if (!DOWN && own == 0) barrier::wait_stores();
+  }
+  if constexpr (MULTICAST) {  // the sibling still arrives at this block's barriers
+    __syncwarp();
+    barrier::arrive_cluster();
+    barrier::wait_cluster();
   }
 }
 

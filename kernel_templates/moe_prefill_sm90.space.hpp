@@ -68,9 +68,11 @@ struct MoePrefillSm90 {
   /// One block per multiprocessor walks over the tiles.
   static cu::LaunchShape launch_shape(const Problem&, const Params& c,
                                       const cu::DeviceLimits& device) {
-    return {.grid = {static_cast<unsigned>(device.sm_count)},
+    const int pair = c.MULTICAST ? 2 : 1;
+    return {.grid = {static_cast<unsigned>(device.sm_count / pair * pair)},
             .block = {384},
             .smem_bytes = static_cast<unsigned>(smem_bytes(c)),
+            .cluster = {static_cast<unsigned>(pair)},
             .programmatic = true};
   }
 

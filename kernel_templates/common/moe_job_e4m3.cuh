@@ -29,11 +29,6 @@ __forceinline__ void codes_to_e4m3(u32 word, u32 low, u32 high, u32& first, u32&
   second = ptx::permute(low, high, select_second) | (word * 128u & 0x80808080u);
 }
 
-// What is known of a row: its reference, 0 before the first scale.
-struct RowScale {
-  int reference;
-};
-
 // The four ue8m0 bytes of a row in a job, first in the upper byte.
 __forceinline__ u32 scale_bytes(u32 packed) {
   return packed << 1 | packed >> 31;
@@ -42,37 +37,40 @@ __forceinline__ int scale_byte(u32 bytes, int group) {
   return static_cast<int>(bytes >> (24 - 8 * group) & 0xffu);
 }
 
-// Sets the reference from the first scales that are not of zeros (byte 0).
-__forceinline__ void refer(RowScale& row, u32 bytes) {
+// A row's reference: a ue8m0 byte, from its first four scales. Where these are all of zeros (byte
+// 0) any will do.
+__forceinline__ int reference_of(u32 bytes) {
   int largest = 0;
 #pragma unroll
   for (int group = 0; group < 4; ++group)
     largest = max(largest, scale_byte(bytes, group));
-  if (row.reference == 0 && largest > 0) row.reference = min(largest + HEADROOM, 254);
+  return largest == 0 ? 127 : min(largest + HEADROOM, 254);
 }
-// Steps of a group's scale above the lowest that fits; of zeros any will do.
-__forceinline__ int steps_of(const RowScale& row, u32 bytes, int group) {
-  const int scale = scale_byte(bytes, group);
-  return scale == 0 ? 0 : scale - row.reference + MOST_STEPS;
+// How far each of four scales is below the reference, modulo 256.
+__forceinline__ u32 steps_below(int reference, u32 bytes) {
+  const u32 from = static_cast<u32>(reference) * 0x01010101u;
+  return ((from | 0x80808080u) - (bytes & 0x7f7f7f7fu)) ^ ((from ^ ~bytes) & 0x80808080u);
 }
-__forceinline__ bool fits(const RowScale& row, u32 bytes) {
-  bool all = true;
-#pragma unroll
-  for (int group = 0; group < 4; ++group) {
-    const int steps = steps_of(row, bytes, group);
-    all = all && steps >= 0 && steps <= MOST_STEPS;
-  }
-  return all;
+__forceinline__ bool fit(u32 below) {  // are all of them at most MOST_STEPS?
+  static_assert(MOST_STEPS == 11, "15 less 4");
+  return ((below | (below + 0x04040404u)) & 0xf0f0f0f0u) == 0;
+}
+// The magnitudes of group GROUP under its scale.
+template <int GROUP>
+__forceinline__ uint2 table_of(u32 below) {
+  const u32 steps = ptx::permute(below, 0, 0x4440 | (3 - GROUP));
+  return make_uint2(MAGNITUDES + MOST_STEPS * SCALE_STEP - steps * SCALE_STEP,
+                    MAGNITUDES_HIGH + MOST_STEPS * SCALE_STEP_HIGH - steps * SCALE_STEP_HIGH);
 }
 // 2^steps for sums of one group that were multiplied without its scale. Scales 2^126 below the
 // reference and less vanish.
-__forceinline__ float factor_of(const RowScale& row, u32 bytes, int group) {
-  const int exponent = 127 + steps_of(row, bytes, group);
+__forceinline__ float factor_of(int reference, u32 bytes, int group) {
+  const int exponent = 127 + scale_byte(bytes, group) - reference + MOST_STEPS;
   return __uint_as_float(static_cast<u32>(min(max(exponent, 0), 254)) << 23);
 }
 // What makes weights of a row's e4m3 numbers: 2^(reference - 127) * 2^5 / 2^11.
-__forceinline__ float reference_value(const RowScale& row) {
-  const int exponent = row.reference - 6;
+__forceinline__ float reference_value(int reference) {
+  const int exponent = reference - 6;
   return __uint_as_float(exponent > 0 ? static_cast<u32>(exponent) << 23
                                       : 0x00400000u >> static_cast<u32>(-exponent));
 }

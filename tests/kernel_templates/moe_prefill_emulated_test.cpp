@@ -33,7 +33,11 @@ MoePrefillVariants small_variants(bool round_experts, bool second, const cu::Dev
     params.E4M3 = down.E4M3 = second;
     params.BULK_COPY = down.BULK_COPY = second;
   } else {
+    params.MULTICAST = true;
+    params.TURNS = 1;
     down.STAGES = 4;
+    down.MULTICAST = false;
+    down.TURNS = 2;
   }
   return test::moe_prefill_variants<Family>(params, down, limits, 256);
 }
@@ -45,7 +49,7 @@ void check(int tokens, MoeRouting routing, int spread, bool round_experts, bool 
       test::random_moe({.hidden = 512, .inter = 256, .experts = 32, .topk = 6, .tokens = tokens},
                        routing, spread, 11);
   if (nan) test::poison(experts, tokens / 2, 130);
-  test::EmulatedTarget target(5, 3);
+  test::EmulatedTarget target(5, 5);
   const auto variants = small_variants<Family>(round_experts, second, target.limits());
   target.prepare(variants.all());
   const auto errors = test::check_moe_prefill(target, variants, experts, 2);
