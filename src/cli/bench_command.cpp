@@ -14,11 +14,13 @@
 #include "src/bench/bench_report.hpp"
 #include "src/bench/decode_bench.hpp"
 #include "src/checkpoint/checkpoint.hpp"
+#include "src/cli/bench_kernels.hpp"
 #include "src/cli/device.hpp"
 #include "src/cli/device_loader.hpp"
 #include "src/cli/local_cards.hpp"
 #include "src/cli/version.hpp"
 #include "src/executor/memory_costs.hpp"
+#include "src/plan/step_problems.hpp"
 #include "src/weights/open_checkpoint.hpp"
 #include "src/weights/tensor_table.hpp"
 #include "tuner/tune.hpp"
@@ -74,12 +76,12 @@ std::vector<DecodeCell> cells_that_fit(const BenchOptions& options, const ModelC
                          .floor = {}});
       continue;
     }
-    const auto plan = plan_memory(fmt::format("a batch of {}", cell.batch),
-                                  executor::memory_costs(config, options.tp_size, cell.context),
-                                  {.sequences = cell.batch,
-                                   .max_context = cell.context,
-                                   .context_tokens = context_tokens_of({cell})},
-                                  free_bytes);
+    const auto plan = executor::plan_rank_memory(fmt::format("a batch of {}", cell.batch), config,
+                                                 options.tp_size,
+                                                 {.sequences = cell.batch,
+                                                  .max_context = cell.context,
+                                                  .context_tokens = context_tokens_of({cell})},
+                                                 kMostNarrowRows, free_bytes);
     if (plan) {
       fit.push_back(cell);
     } else {
@@ -125,6 +127,7 @@ class BenchRun {
       const auto engine = start({.max_context = longest,
                                  .max_sequences = widest,
                                  .context_tokens = context_tokens_of(cells),
+                                 .step_rows = kMostNarrowRows,
                                  .jobs = options_.threads});
       engine->fill_context();
       for (const DecodeCell& cell : cells) {
@@ -140,6 +143,7 @@ class BenchRun {
     const auto engine = start({.max_context = options_.tokens,
                                .max_sequences = 2,
                                .context_tokens = 2 * options_.tokens,
+                               .step_rows = step_rows_of(options_.chunk),
                                .jobs = options_.threads});
     const PrefillResult result =
         measure_prefill(*engine, options_.tp_size, options_.tokens, options_.chunk, subject_.rates);
@@ -292,6 +296,10 @@ int run_bench(const BenchOptions& options, std::FILE* out) {
       .overrides = value_or_throw(parse_overrides(options.pins, options.disabled, families)),
   };
   const auto nvrtc = find_nvrtc(options.cache);
+  if (options.what == BenchOptions::What::kernels) {
+    return bench_kernels(options, driver, source, nvrtc ? nvrtc->version : std::string(),
+                         RatePolicy{}, out);
+  }
   return run_bench_on(options, driver, std::move(source), nvrtc ? nvrtc->version : std::string(),
                       RatePolicy{}, out);
 }

@@ -16,7 +16,7 @@
 namespace ingot {
 
 struct BenchOptions {
-  enum class What { decode, prefill };
+  enum class What { decode, prefill, kernels };
   What what = What::decode;
   KernelCacheOptions cache;
   Environment environment;
@@ -27,9 +27,13 @@ struct BenchOptions {
   std::vector<std::int64_t> contexts{2048, 32768};
   int steps = 20;
   std::int64_t tokens = 8192;
-  int chunk = 512;
+  int chunk = 4096;
   int tp_size = 1;
   int threads = 1;
+  std::vector<std::string> families;  ///< kernels: only families whose names begin so; empty: all
+  std::vector<int> heads;             ///< kernels: of a rank; empty: those of tp_size
+  std::vector<int> prompt_rows;       ///< kernels: of steps of one prompt, besides the batches
+  bool all_candidates = false;        ///< kernels: not only the default and what runs
   std::vector<std::string> pins, disabled;
   std::filesystem::path json, svg;  ///< files to write; empty: none
 };

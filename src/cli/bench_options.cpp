@@ -6,6 +6,7 @@
 
 #include "src/cli/kernel_options.hpp"
 #include "src/cli/numbers.hpp"
+#include "src/plan/step_problems.hpp"
 
 namespace ingot {
 namespace {
@@ -62,11 +63,36 @@ CLI::App* add_bench(CLI::App& app, BenchFlags& flags) {
       ->type_name("N");
   prefill->add_option("--chunk", flags.chunk, "of them in one step (default " + flags.chunk + ")")
       ->type_name("N");
+  CLI::App* kernels = bench->add_subcommand("kernels", "the kernels of decode steps, one by one");
+  add_common(kernels, flags);
+  kernels
+      ->add_option("--family", flags.families,
+                   "only families whose names begin so (default: all of a step)")
+      ->type_name("NAME[,NAME]");
+  kernels
+      ->add_option("--heads", flags.heads,
+                   "attention heads of a rank, each a TP size (default: those of --tp)")
+      ->type_name("N[,N]");
+  kernels->add_option("--batch", flags.batch, "rows of a launch (default " + flags.batch + ")")
+      ->type_name("N[,N]");
+  kernels
+      ->add_option("--keys", flags.keys,
+                   "tokens behind each row, of which a kernel reads what its layers select "
+                   "(default " +
+                       flags.keys + ")")
+      ->type_name("N[,N]");
+  kernels
+      ->add_option("--prompt-rows", flags.prompt_rows,
+                   "also steps of so many tokens of one prompt (default: none)")
+      ->type_name("N[,N]");
+  kernels->add_flag("--all-candidates", flags.all_candidates,
+                    "check and time everything that tuning may try");
   bench->footer(
       "Examples:\n"
       "  ingot bench decode --model DIR --batch 1,16,64 --context 2K,32K\n"
       "  ingot bench decode --synthetic --config config.json --layers 36 --svg roofline.svg\n"
-      "  ingot bench prefill --model DIR --tokens 8K --chunk 512\n"
+      "  ingot bench prefill --model DIR --tokens 8K --chunk 2K\n"
+      "  ingot bench kernels --synthetic --config config.json --family sparse_mla --heads 64,8\n"
       "The floor of a step is what reading its bytes takes on this card, or multiplying, whichever "
       "is\nlonger; both rates are measured first. Exit status: 0 measured, 1 failed, 2 wrong usage "
       "or no GPU.");
@@ -77,8 +103,10 @@ Result<BenchOptions> bench_options(const CLI::App& bench, const BenchFlags& flag
                                    const Settings& settings, const Environment& environment) {
   BenchOptions options;
   const CLI::App* what = bench.get_subcommands().front();
-  options.what =
-      what->get_name() == "decode" ? BenchOptions::What::decode : BenchOptions::What::prefill;
+  const bool kernels = what->get_name() == "kernels";
+  options.what = kernels                        ? BenchOptions::What::kernels
+                 : what->get_name() == "decode" ? BenchOptions::What::decode
+                                                : BenchOptions::What::prefill;
   options.cache = kernel_cache_options(settings, environment);
   options.cache.traced = flags.trace;
   options.environment = environment;
@@ -110,9 +138,22 @@ Result<BenchOptions> bench_options(const CLI::App& bench, const BenchFlags& flag
   auto batches = parse_numbers<int>("--batch", flags.batch, 1, 256);
   if (!batches) return Unexpected(batches.error());
   options.batches = std::move(*batches);
-  auto contexts = parse_numbers<std::int64_t>("--context", flags.context, 1, kMostTokens);
+  auto contexts = kernels ? parse_numbers<std::int64_t>("--keys", flags.keys, 1, kMostTokens)
+                          : parse_numbers<std::int64_t>("--context", flags.context, 1, kMostTokens);
   if (!contexts) return Unexpected(contexts.error());
   options.contexts = std::move(*contexts);
+  options.families = split_words(flags.families);
+  if (!flags.heads.empty()) {
+    auto heads = parse_numbers<int>("--heads", flags.heads, 1, 1024);
+    if (!heads) return Unexpected(heads.error());
+    options.heads = std::move(*heads);
+  }
+  if (!flags.prompt_rows.empty()) {
+    auto rows = parse_numbers<int>("--prompt-rows", flags.prompt_rows, 1, kMostStepRows);
+    if (!rows) return Unexpected(rows.error());
+    options.prompt_rows = std::move(*rows);
+  }
+  options.all_candidates = flags.all_candidates;
   options.pins = flags.pins;
   options.disabled = flags.disabled;
   options.json = flags.json;

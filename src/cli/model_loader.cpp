@@ -71,7 +71,7 @@ Result<OpenedModel> open_model(const Settings& settings, const Environment& envi
       .max_context = max_context,
       .device = device->device,
       .devices = std::move(*devices),
-      .device_reason = settings.device == "auto" ? device->reason : std::string(),
+      .device_reason = settings.device == "auto" ? device_notice(*device) : std::string(),
   };
 }
 
