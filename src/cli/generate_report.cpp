@@ -51,8 +51,12 @@ std::string GenerateReport::summary(const BatchCounts& counts,
 }
 
 std::string GenerateReport::progress(const BatchCounts& counts, const Scheduler& scheduler) const {
-  std::string out = fmt::format("{}; {} of {} running", summary(counts, scheduler.totals()),
-                                scheduler.running(), max_batch_);
+  std::string out =
+      fmt::format("{}; {} of {} running, {:.0f} % in the mean", summary(counts, scheduler.totals()),
+                  scheduler.running(), max_batch_, 100 * occupancy(scheduler.totals()));
+  if (const auto room = scheduler.engine_room()) {
+    out += fmt::format("; {} of {} KV pages", room->used, room->total);
+  }
   if (input_bytes_ > 0 && counts.input_bytes > 0) {
     const double share =
         std::min(1.0, static_cast<double>(counts.input_bytes) / static_cast<double>(input_bytes_));
@@ -72,6 +76,9 @@ void GenerateReport::write_stats(const BatchCounts& counts, const Scheduler& sch
   if (const auto did = scheduler.engine_counts()) {
     engine = fmt::format("\"engine_steps\": {}, \"graph_steps\": {}, \"kernels_compiled\": {}, ",
                          did->steps, did->graph_steps, did->kernels_compiled);
+  }
+  if (const auto room = scheduler.engine_room()) {
+    engine += fmt::format("\"kv_pages_used\": {}, \"kv_pages\": {}, ", room->used, room->total);
   }
   fmt::print(stats_.get(),
              "{{\"time_s\": {:.3f}, \"answered\": {}, \"failed\": {}, \"blank\": {}, "

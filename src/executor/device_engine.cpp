@@ -437,6 +437,13 @@ std::optional<EngineCounts> DeviceEngine::counts() const {
                       .kernels_compiled = impl_->source.kernels->stats().compiled};
 }
 
+std::optional<EngineRoom> DeviceEngine::room() const {
+  const executor::StateSizes& pages = impl_->ranks[0].state->sizes();
+  const std::int64_t total = pages.csa_pages + pages.hca_pages;
+  return EngineRoom{.used = total - impl_->table.free_csa_pages() - impl_->table.free_hca_pages(),
+                    .total = total};
+}
+
 std::vector<StepLogits> DeviceEngine::step(std::span<const SequenceStep> batch) {
   impl_->check(batch);
   std::vector<StepLogits> results(batch.size());
@@ -462,9 +469,7 @@ DeviceStats DeviceEngine::stats() const {
   stats.buckets = static_cast<int>(rank.buckets.size());
   stats.graphs = rank.graphs;
   stats.graph_bytes = rank.graph_bytes;
-  const executor::StateSizes& pages = rank.state->sizes();
-  stats.pages_in_use = pages.csa_pages - impl_->table.free_csa_pages() + pages.hca_pages -
-                       impl_->table.free_hca_pages();
+  stats.pages_in_use = static_cast<int>(room()->used);
   stats.kernels_compiled = impl_->source.kernels->stats().compiled;
   stats.buffer_bytes =
       executor::StepMemory::bytes(impl_->model_config, rank.tp_size, impl_->max_context) +

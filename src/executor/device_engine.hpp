@@ -130,6 +130,7 @@ class DeviceEngine final : public Engine {
   /// Errors: exhausted too, where no place or too few pages are free.
   Result<SequenceId> restore(std::string_view bytes) override;
   std::optional<EngineCounts> counts() const override;
+  std::optional<EngineRoom> room() const override;
   /// Chooses tokens where it is offered to. Logits come back all the same of a row with more than
   /// 512 entries of logit bias, or with penalties or a bias behind the first 64 wanted rows of a
   /// pass.
