@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/bench/subject_json.hpp"
+
 namespace ingot {
 namespace {
 
@@ -34,6 +36,8 @@ void print_parts(const DecodeResult& result, std::FILE* out) {
   }
 }
 
+}  // namespace
+
 nlohmann::ordered_json subject_json(const BenchSubject& subject, std::string_view what) {
   nlohmann::ordered_json json;
   json["bench"] = what;
@@ -47,6 +51,7 @@ nlohmann::ordered_json subject_json(const BenchSubject& subject, std::string_vie
   json["layers"] = subject.layers;
   json["tp"] = subject.tp_size;
   json["ready_s"] = subject.ready_s;
+  if (subject.rates.reads.empty()) return json;  // no card
   auto& card = json["card"];
   card["read_bytes_per_us"] = subject.rates.bytes_per_us();
   card["f16_operations_per_us"] = subject.rates.f16_per_us;
@@ -57,8 +62,6 @@ nlohmann::ordered_json subject_json(const BenchSubject& subject, std::string_vie
     card["cold_reads"].push_back({{"bytes", read.bytes}, {"us", read.us}});
   return json;
 }
-
-}  // namespace
 
 std::string tokens_text(std::int64_t tokens) {
   if (tokens >= 1024 && tokens % 1024 == 0) return fmt::format("{}K", tokens / 1024);

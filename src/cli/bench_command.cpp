@@ -3,21 +3,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
-#include <fstream>
 #include <optional>
 
 #include "kernel_templates/family.hpp"
+#include "runtime/base/log.hpp"
 #include "runtime/base/shared_library.hpp"
 #include "src/bench/bench_report.hpp"
 #include "src/bench/decode_bench.hpp"
 #include "src/checkpoint/checkpoint.hpp"
+#include "src/cli/bench_serve.hpp"
 #include "src/cli/device.hpp"
 #include "src/cli/device_loader.hpp"
 #include "src/cli/local_cards.hpp"
 #include "src/cli/version.hpp"
+#include "src/cli/write_file.hpp"
 #include "src/executor/memory_costs.hpp"
 #include "src/weights/open_checkpoint.hpp"
 #include "src/weights/tensor_table.hpp"
@@ -40,16 +40,6 @@ ModelConfig cut_to_layers(ModelConfig config, int layers) {
   config.num_hash_layers = std::min(config.num_hash_layers, config.num_layers);
   config.compress_ratios.resize(static_cast<std::size_t>(config.num_layers));
   return config;
-}
-
-void write_file(const std::filesystem::path& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) {
-    throw EngineError(ErrorCode::io,
-                      fmt::format("writing {}: {}", path.string(), std::strerror(errno)));
-  }
 }
 
 std::vector<DecodeCell> cells_of(const BenchOptions& options) {
@@ -152,6 +142,37 @@ class BenchRun {
     write_svg({{.label = fmt::format("{} tokens", result.tokens),
                 .operations_per_byte = result.operations / weight_bytes,
                 .operations_per_us = result.operations / result.us}});
+  }
+
+  void serve() {
+    const int widest = *std::max_element(options_.concurrency.begin(), options_.concurrency.end());
+    const std::int64_t longest = options_.input.most + options_.output.most;
+    const DecodeCell all{.batch = widest, .context = longest};
+    // Decode steps alone are as long again as they are timed for.
+    const std::int64_t context = std::min<std::int64_t>(
+        longest + timed_decode_tokens(options_.steps), config_.max_position_embeddings);
+    const auto engine = start({.max_context = context,
+                               .max_sequences = widest,
+                               .context_tokens = context_tokens_of({all}),
+                               .jobs = options_.threads});
+    const Tokenizer tokenizer = subject_.synthetic
+                                    ? made_up_tokenizer(config_.vocab_size)
+                                    : value_or_throw(Tokenizer::load(options_.checkpoint));
+    print_subject(subject_, out_);
+    bench_serve(
+        *engine, tokenizer, options_, subject_,
+        [&](int batch, std::int64_t mean) {
+          // Its sequences end where the others are in the mean.
+          const DecodeCell cell{
+              .batch = batch,
+              .context = std::max(mean, timed_decode_tokens(options_.steps) + std::int64_t{8})};
+          const DecodeResult result =
+              measure_decode(*engine, options_.tp_size, cell, options_.steps, subject_.rates);
+          return result.refusal.empty() ? result.tokens_per_s() : 0.0;
+        },
+        out_);
+    stats_ = engine->stats();
+    print_memory();
   }
 
  private:
@@ -262,15 +283,27 @@ int run_bench_on(const BenchOptions& options, std::shared_ptr<const cu::DriverAp
                  std::FILE* out) {
   BenchRun bench(options, std::move(driver), std::move(source), compiler, out);
   bench.measure_rates(rates);
-  if (options.what == BenchOptions::What::decode) {
-    bench.decode();
-  } else {
-    bench.prefill();
+  switch (options.what) {
+    case BenchOptions::What::decode:
+      bench.decode();
+      break;
+    case BenchOptions::What::prefill:
+      bench.prefill();
+      break;
+    case BenchOptions::What::serve:
+      bench.serve();
+      break;
   }
   return 0;
 }
 
 int run_bench(const BenchOptions& options, std::FILE* out) {
+  if (options.what == BenchOptions::What::serve) {
+    const DeviceChoice choice = value_or_throw(choose_device(
+        options.device, value_or_throw(device_list("", options.tp_size)), options.environment));
+    if (options.device == "auto") log::info("{}", choice.reason);
+    if (choice.device == Device::cpu) return run_bench_serve_on_cpu(options, out);
+  }
   const auto gpu =
       usable_gpu(value_or_throw(device_list("", options.tp_size)), options.environment);
   if (!gpu) {

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <thread>
+#include <tuple>
 
 #include "src/cli/kernel_options.hpp"
 #include "src/cli/numbers.hpp"
@@ -37,6 +38,17 @@ void add_common(CLI::App* what, BenchFlags& flags) {
   what->add_option("--svg", flags.svg, "also draw a roofline")->type_name("FILE");
 }
 
+/// "512" or "20..4000"
+Result<TokenRange> parse_range(const char* flag, const std::string& text) {
+  const std::size_t dots = text.find("..");
+  const auto least = parse_number(flag, text.substr(0, dots), 1, kMostTokens);
+  if (!least) return Unexpected(least.error());
+  if (dots == std::string::npos) return TokenRange{.least = *least, .most = *least};
+  const auto most = parse_number(flag, text.substr(dots + 2), *least, kMostTokens);
+  if (!most) return Unexpected(most.error());
+  return TokenRange{.least = *least, .most = *most};
+}
+
 }  // namespace
 
 CLI::App* add_bench(CLI::App& app, BenchFlags& flags) {
@@ -62,11 +74,41 @@ CLI::App* add_bench(CLI::App& app, BenchFlags& flags) {
       ->type_name("N");
   prefill->add_option("--chunk", flags.chunk, "of them in one step (default " + flags.chunk + ")")
       ->type_name("N");
+  CLI::App* serve = bench->add_subcommand(
+      "serve", "the scheduler: as many requests at a time, each followed by the next");
+  add_common(serve, flags);
+  serve
+      ->add_option("--concurrency", flags.concurrency,
+                   "requests at a time (default " + flags.concurrency + ")")
+      ->type_name("N[,N]");
+  serve
+      ->add_option("--input", flags.input,
+                   "tokens of a prompt, or a range of them (default " + flags.input + ")")
+      ->type_name("N|N..N");
+  serve
+      ->add_option("--output", flags.output,
+                   "tokens of an answer, or a range of them (default " + flags.output + ")")
+      ->type_name("N|N..N");
+  serve
+      ->add_option("--requests", flags.requests,
+                   "that are measured (default: four times as many as run at a time, at least 8)")
+      ->type_name("N");
+  serve
+      ->add_option("--chunk", flags.chunk,
+                   "of a prompt's tokens in one step (default " + flags.chunk + ")")
+      ->type_name("N");
+  serve
+      ->add_option("--steps", flags.steps,
+                   "of decode alone that are timed beside (default " + flags.steps + ")")
+      ->type_name("N");
+  serve->add_option("--device", flags.device, "where the model runs (default auto)")
+      ->check(CLI::IsMember({"auto", "cuda", "cpu"}));
   bench->footer(
       "Examples:\n"
       "  ingot bench decode --model DIR --batch 1,16,64 --context 2K,32K\n"
       "  ingot bench decode --synthetic --config config.json --layers 36 --svg roofline.svg\n"
       "  ingot bench prefill --model DIR --tokens 8K --chunk 512\n"
+      "  ingot bench serve --model DIR --concurrency 1,16,64 --input 20..4000 --output 1..500\n"
       "The floor of a step is what reading its bytes takes on this card, or multiplying, whichever "
       "is\nlonger; both rates are measured first. Exit status: 0 measured, 1 failed, 2 wrong usage "
       "or no GPU.");
@@ -77,8 +119,9 @@ Result<BenchOptions> bench_options(const CLI::App& bench, const BenchFlags& flag
                                    const Settings& settings, const Environment& environment) {
   BenchOptions options;
   const CLI::App* what = bench.get_subcommands().front();
-  options.what =
-      what->get_name() == "decode" ? BenchOptions::What::decode : BenchOptions::What::prefill;
+  options.what = what->get_name() == "decode"    ? BenchOptions::What::decode
+                 : what->get_name() == "prefill" ? BenchOptions::What::prefill
+                                                 : BenchOptions::What::serve;
   options.cache = kernel_cache_options(settings, environment);
   options.cache.traced = flags.trace;
   options.environment = environment;
@@ -113,6 +156,20 @@ Result<BenchOptions> bench_options(const CLI::App& bench, const BenchFlags& flag
   auto contexts = parse_numbers<std::int64_t>("--context", flags.context, 1, kMostTokens);
   if (!contexts) return Unexpected(contexts.error());
   options.contexts = std::move(*contexts);
+  auto concurrency = parse_numbers<int>("--concurrency", flags.concurrency, 1, 1024);
+  if (!concurrency) return Unexpected(concurrency.error());
+  options.concurrency = std::move(*concurrency);
+  for (const auto& [flag, text, range] : {std::tuple{"--input", &flags.input, &options.input},
+                                          std::tuple{"--output", &flags.output, &options.output}}) {
+    const auto parsed = parse_range(flag, *text);
+    if (!parsed) return Unexpected(parsed.error());
+    *range = *parsed;
+  }
+  if (!flags.requests.empty()) {
+    taken = take(options.requests, "--requests", flags.requests, 1, 1000000);
+    if (!taken) return Unexpected(taken.error());
+  }
+  options.device = flags.device;
   options.pins = flags.pins;
   options.disabled = flags.disabled;
   options.json = flags.json;

@@ -18,6 +18,7 @@ struct BenchFlags {
   std::string model, config, layers, tp = "1", jobs, json, svg;
   std::string batch = "1,16,64", context = "2K,32K", steps = "20";
   std::string tokens = "8K", chunk = "512";
+  std::string concurrency = "1,16,64", input = "512", output = "256", requests, device = "auto";
   std::vector<std::string> pins, disabled;
   bool synthetic = false, trace = false;
 };
