@@ -159,6 +159,7 @@ DeviceEngine::Impl::Impl(std::vector<DeviceRank> parts, ModelConfig model, Kerne
     : model_config(std::move(model)),
       options(given),
       max_context(checked_context(model_config, given)),
+      deterministic(given.deterministic),
       source(std::move(from)),
       ranks(std::move(parts), model_config, options, max_context, source),
       table(ranks[0].state->sizes().slots, ranks[0].state->sizes().csa_pages,
@@ -239,6 +240,7 @@ std::vector<std::vector<executor::Part>> DeviceEngine::Impl::plan(
     std::span<const SequenceStep> batch, std::vector<StepLogits>& results) {
   const auto vocab = static_cast<std::size_t>(model_config.vocab_size);
   std::vector<std::vector<Part>> passes;
+  const int most_rows = deterministic ? kBatchFreeRows : kMostStepRows;
   std::int64_t rows = 0;
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const auto tokens = static_cast<std::int64_t>(batch[i].tokens.size());
@@ -250,11 +252,11 @@ std::vector<std::vector<executor::Part>> DeviceEngine::Impl::plan(
     result.rows = sampled ? 0 : wanted_rows;
     result.values.resize(static_cast<std::size_t>(result.rows) * vocab);
     for (std::int64_t begin = 0; begin < tokens;) {
-      if (passes.empty() || begin > 0 || rows == kMostStepRows) {
+      if (passes.empty() || begin > 0 || rows == most_rows) {
         passes.emplace_back();
         rows = 0;
       }
-      const std::int64_t count = std::min<std::int64_t>(tokens - begin, kMostStepRows - rows);
+      const std::int64_t count = std::min<std::int64_t>(tokens - begin, most_rows - rows);
       const std::int64_t first = std::max(begin, tokens - wanted_rows);
       const std::int64_t wanted = std::max<std::int64_t>(0, begin + count - first);
       const auto at = static_cast<std::size_t>(first - (tokens - wanted_rows)) * vocab;
@@ -283,7 +285,8 @@ void DeviceEngine::Impl::run_pass(std::span<Part> parts) {
                   .sequences = static_cast<int>(parts.size()),
                   .sequence_rows = 1,
                   .logit_rows = 0,
-                  .context = 1};
+                  .context = 1,
+                  .batch_free = deterministic};
   executor::StepInputs& in = inputs;
   std::vector<LogitRow> wanted;  // the first of each part that wants any
   for (std::size_t p = 0; p < parts.size(); ++p) {
@@ -435,6 +438,10 @@ std::optional<EngineCounts> DeviceEngine::counts() const {
   return EngineCounts{.steps = impl_->ranks[0].steps,
                       .graph_steps = impl_->ranks[0].graph_steps,
                       .kernels_compiled = impl_->source.kernels->stats().compiled};
+}
+
+void DeviceEngine::set_deterministic(bool on) {
+  impl_->deterministic = on;
 }
 
 std::optional<EngineRoom> DeviceEngine::room() const {

@@ -25,6 +25,9 @@ struct DeviceOptions {
   std::int64_t context_tokens = 0;  ///< of all sequences together; 0 = what the memory leaves
   int jobs = 4;                     ///< kernels that are compiled at a time
   bool graphs = true;               ///< replay steps from CUDA graphs
+  /// A sequence's logits, to the bit, depend on its tokens alone: not on what else is in the batch,
+  /// nor on how its tokens were cut into steps. Slower; see docs/device-engine.md.
+  bool deterministic = false;
   /// Carries what ranks exchange; null: they write to each other's memory.
   std::shared_ptr<const nccl::NcclApi> nccl = nullptr;
   /// Ranks may share a card: only where all their launches always find room beside each other, as
@@ -102,7 +105,7 @@ constexpr int timed_decode_tokens(int steps) {
 /// every later step is refused.
 ///
 /// A sequence's logits depend on the batch and on how its tokens were cut into steps within the
-/// rounding of the kernels that these buckets choose.
+/// rounding of the kernels that these buckets choose; not at all with DeviceOptions::deterministic.
 class DeviceEngine final : public Engine {
  public:
   /// The context must be current on every thread that uses or destroys the engine.
@@ -137,6 +140,8 @@ class DeviceEngine final : public Engine {
   std::vector<StepLogits> step(std::span<const SequenceStep> batch) override;
   NumericFaults numeric_faults() const override;
 
+  /// From the next step on, whatever DeviceOptions::deterministic said.
+  void set_deterministic(bool on);
   /// For measuring: fills all pools with entries of no meaning, but valid ones.
   void fill_context();
   /// For measuring: a sequence that holds `length` tokens that nobody gave it.

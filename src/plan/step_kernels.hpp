@@ -8,6 +8,7 @@
 #include "kernel_templates/indexer_scores.space.hpp"
 #include "kernel_templates/indexer_scores_sm90.space.hpp"
 #include "kernel_templates/sparse_mla_decode.space.hpp"
+#include "kernel_templates/sparse_mla_decode_simt.space.hpp"
 #include "kernel_templates/sparse_mla_decode_sm90.space.hpp"
 #include "src/plan/step_problems.hpp"
 
@@ -38,7 +39,13 @@ namespace step_kernels_detail {
 template <class Collector>
 StepKernels::Slot want_attention(Collector& collector,
                                  const kernels::SparseMlaDecodeProblem& problem) {
-  using kernels::SparseMlaDecode, kernels::SparseMlaDecodeSm90;
+  using kernels::SparseMlaDecode, kernels::SparseMlaDecodeSm90, kernels::SparseMlaDecodeSimt;
+  // One head to a block, without tensor cores: serves where a user pins it, for comparison.
+  if constexpr (requires { collector.pins(SparseMlaDecodeSimt::kStem); }) {
+    if (collector.pins(SparseMlaDecodeSimt::kStem))
+      return collector.template want<SparseMlaDecodeSimt, SparseMlaDecode, SparseMlaDecodeSm90>(
+          problem);
+  }
   // Whichever comes first is the default.
   if (SparseMlaDecodeSm90::is_default(problem, collector.limits())) {
     return collector.template want<SparseMlaDecodeSm90, SparseMlaDecode>(problem);

@@ -37,6 +37,8 @@ struct StepBucket {
   int logit_rows = 1;           ///< rows whose logits are wanted; rows themselves where all are
   std::int64_t context = 4096;  ///< tokens of the longest sequence behind the step
   bool sampled = false;         ///< tokens are chosen from the logits
+  /// A row's sums depend on nothing but the row: every such step runs the kernels of the widest.
+  bool batch_free = false;
 
   bool operator==(const StepBucket&) const = default;
   auto operator<=>(const StepBucket&) const = default;
@@ -47,6 +49,8 @@ constexpr int kMostBf16InputTokens = 16;
 constexpr int kMostGateTokens = 64;
 /// Query tokens of one step; what is longer is cut.
 constexpr int kMostStepRows = 256;
+/// Query tokens of the widest batch-free step.
+constexpr int kBatchFreeRows = 256;
 /// The window ring of a sequence: 128 entries and those of a whole step, in whole pages.
 constexpr int kWindowRing = 384;
 /// Newest tokens of a sequence whose compressor state is kept.
@@ -97,6 +101,14 @@ struct StepProblems {
   std::optional<kernels::AllGatherProblem> logits;     ///< with more than one rank
   std::optional<kernels::SampleTokensProblem> sample;  ///< where tokens are chosen
 };
+
+/// The rows that decide which launches a step has.
+inline int deciding_rows(const StepBucket& bucket) {
+  return bucket.batch_free ? kBatchFreeRows : bucket.rows;
+}
+
+/// The step whose kernels every batch-free step runs that has the same launches as this one.
+StepBucket widest_batch_free(const StepBucket& bucket, std::int64_t model_context);
 
 /// Whether sample_tokens can read this model's logits.
 bool can_sample(const ModelConfig& config);

@@ -7,6 +7,7 @@
 #include "runtime/cuda/device_limits.hpp"
 #include "src/checkpoint/model_config.hpp"
 #include "src/plan/step_problems.hpp"
+#include "tuner/overrides.hpp"
 #include "tuner/tuning_request.hpp"
 
 namespace ingot::trials {
@@ -22,9 +23,11 @@ std::vector<StepBucket> deployed_buckets(const std::vector<int>& batches,
 /// What there is to tune in the steps of these buckets: every problem once, that of the largest
 /// share of its step first, a share of the n-th bucket counting the n-th part; those
 /// without a choice last.
+/// @param overrides  a pinned family that serves by a pin alone is in the plan
 /// Errors: unsupported where a kernel has no variant on this card.
 [[nodiscard]] Result<std::vector<TuningRequest>> tuning_plan(const ModelConfig& config, int tp_size,
                                                              const std::vector<StepBucket>& buckets,
-                                                             const cu::DeviceLimits& device);
+                                                             const cu::DeviceLimits& device,
+                                                             const Overrides& overrides = {});
 
 }  // namespace ingot::trials
