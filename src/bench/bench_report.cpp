@@ -50,6 +50,7 @@ nlohmann::ordered_json subject_json(const BenchSubject& subject, std::string_vie
   json["synthetic"] = subject.synthetic;
   json["layers"] = subject.layers;
   json["tp"] = subject.tp_size;
+  if (!subject.forced.empty()) json["forced"] = subject.forced;
   json["ready_s"] = subject.ready_s;
   if (subject.rates.reads.empty()) return json;  // no card
   auto& card = json["card"];
@@ -79,6 +80,7 @@ void print_subject(const BenchSubject& subject, std::FILE* out) {
   fmt::print(out, "{}, {} layers, {}, TP {}: ready in {:.1f} s\n", subject.model, subject.layers,
              subject.synthetic ? "made-up weights" : "its own weights", subject.tp_size,
              subject.ready_s);
+  if (!subject.forced.empty()) fmt::print(out, "forced: {}\n", fmt::join(subject.forced, " "));
 }
 
 void print_decode(const std::vector<DecodeResult>& results, std::FILE* out) {
@@ -103,6 +105,20 @@ void print_decode(const std::vector<DecodeResult>& results, std::FILE* out) {
     if (r.refusal.empty()) print_parts(r, out);
 }
 
+void print_determinism(const std::vector<DecodeResult>& usual,
+                       const std::vector<DecodeResult>& deterministic, std::FILE* out) {
+  fmt::print(out, "\ndeterministic steps beside the usual ones\n{:>6} {:>8} {:>9} {:>13} {:>7}\n",
+             "batch", "context", "us/step", "deterministic", "cost");
+  for (const DecodeResult& one : deterministic) {
+    for (const DecodeResult& other : usual) {
+      if (other.cell != one.cell || !other.refusal.empty() || !one.refusal.empty()) continue;
+      fmt::print(out, "{:>6} {:>8} {:>9.0f} {:>13.0f} {:>+6.1f} %\n", one.cell.batch,
+                 tokens_text(one.cell.context), other.timing.step_us, one.timing.step_us,
+                 100 * (one.timing.step_us / other.timing.step_us - 1));
+    }
+  }
+}
+
 void print_prefill(const PrefillResult& r, std::FILE* out) {
   fmt::print(out, "\n{:>8} {:>7} {:>10} {:>9} {:>9} {:>7} {:>11}\n", "tokens", "chunk", "ms",
              "tokens/s", "TFLOP/s", "share", "graph steps");
@@ -115,6 +131,7 @@ std::string decode_json(const BenchSubject& subject, const DecodeResult& result)
   nlohmann::ordered_json json = subject_json(subject, "decode");
   json["batch"] = result.cell.batch;
   json["context"] = result.cell.context;
+  json["deterministic"] = result.deterministic;
   if (!result.refusal.empty()) {
     json["refusal"] = result.refusal;
     return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

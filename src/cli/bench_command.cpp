@@ -6,7 +6,6 @@
 #include <chrono>
 #include <optional>
 
-#include "kernel_templates/family.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/base/shared_library.hpp"
 #include "src/bench/bench_report.hpp"
@@ -15,6 +14,7 @@
 #include "src/cli/bench_serve.hpp"
 #include "src/cli/device.hpp"
 #include "src/cli/device_loader.hpp"
+#include "src/cli/kernel_overrides.hpp"
 #include "src/cli/local_cards.hpp"
 #include "src/cli/version.hpp"
 #include "src/cli/write_file.hpp"
@@ -95,6 +95,14 @@ class BenchRun {
     subject_.version = kVersion;
     subject_.tp_size = options.tp_size;
     open_model();
+    value_or_throw(check_overrides(source_.overrides, config_, options.tp_size, buckets(),
+                                   cu::limits_of(context_.device())));
+    for (const std::string& pin : options.pins)
+      subject_.forced.push_back("--pin " + pin);
+    for (const std::string& family : options.disabled)
+      subject_.forced.push_back("--disable " + family);
+    if (options.deterministic && options.what != BenchOptions::What::decode)
+      subject_.forced.push_back("--deterministic");
   }
 
   void measure_rates(const RatePolicy& policy) {
@@ -102,7 +110,7 @@ class BenchRun {
   }
 
   void decode() {
-    std::vector<DecodeResult> results;
+    std::vector<DecodeResult> results, deterministic;
     const std::vector<DecodeCell> cells =
         cells_that_fit(options_, config_, context_.free_bytes(), results);
     if (!cells.empty()) {
@@ -117,20 +125,30 @@ class BenchRun {
                                  .context_tokens = context_tokens_of(cells),
                                  .jobs = options_.threads});
       engine->fill_context();
-      for (const DecodeCell& cell : cells) {
-        results.push_back(
-            measure_decode(*engine, options_.tp_size, cell, options_.steps, subject_.rates));
+      const auto measure = [&](std::vector<DecodeResult>& to) {
+        for (const DecodeCell& cell : cells) {
+          to.push_back(
+              measure_decode(*engine, options_.tp_size, cell, options_.steps, subject_.rates));
+        }
+      };
+      measure(results);
+      if (options_.deterministic) {
+        engine->set_deterministic(true);
+        measure(deterministic);
+        for (DecodeResult& result : deterministic)
+          result.deterministic = true;
       }
       stats_ = engine->stats();
     }
-    report(results);
+    report(results, deterministic);
   }
 
   void prefill() {
     const auto engine = start({.max_context = options_.tokens,
                                .max_sequences = 2,
                                .context_tokens = 2 * options_.tokens,
-                               .jobs = options_.threads});
+                               .jobs = options_.threads,
+                               .deterministic = options_.deterministic});
     const PrefillResult result =
         measure_prefill(*engine, options_.tp_size, options_.tokens, options_.chunk, subject_.rates);
     stats_ = engine->stats();
@@ -154,7 +172,8 @@ class BenchRun {
     const auto engine = start({.max_context = context,
                                .max_sequences = widest,
                                .context_tokens = context_tokens_of({all}),
-                               .jobs = options_.threads});
+                               .jobs = options_.threads,
+                               .deterministic = options_.deterministic});
     const Tokenizer tokenizer = subject_.synthetic
                                     ? made_up_tokenizer(config_.vocab_size)
                                     : value_or_throw(Tokenizer::load(options_.checkpoint));
@@ -176,6 +195,32 @@ class BenchRun {
   }
 
  private:
+  /// Steps that will be measured, one of each size at least.
+  std::vector<StepBucket> buckets() const {
+    std::vector<StepBucket> all;
+    const auto add = [&](int rows, bool prompt, std::int64_t context) {
+      rows = std::min(rows, kMostStepRows);
+      all.push_back(bucket_of({.rows = rows,
+                               .sequences = prompt ? 1 : rows,
+                               .sequence_rows = prompt ? rows : 1,
+                               .logit_rows = prompt ? 1 : rows,
+                               .context = context},
+                              config_.max_position_embeddings));
+    };
+    if (options_.what == BenchOptions::What::decode) {
+      for (const DecodeCell& cell : cells_of(options_))
+        add(cell.batch, false, cell.context);
+      return all;
+    }
+    const bool serve = options_.what == BenchOptions::What::serve;
+    const std::int64_t context =
+        serve ? options_.input.most + options_.output.most : options_.tokens;
+    add(options_.chunk, true, context);
+    for (const int concurrency : serve ? options_.concurrency : std::vector<int>{})
+      add(concurrency, false, context);
+    return all;
+  }
+
   void open_model() {
     if (options_.checkpoint.empty()) {
       subject_.synthetic = true;
@@ -228,14 +273,20 @@ class BenchRun {
     return engine;
   }
 
-  void report(const std::vector<DecodeResult>& results) {
+  void report(const std::vector<DecodeResult>& results,
+              const std::vector<DecodeResult>& deterministic) {
     print_subject(subject_, out_);
     print_decode(results, out_);
+    if (!deterministic.empty()) {
+      print_decode(deterministic, out_);
+      print_determinism(results, deterministic, out_);
+    }
     print_memory();
     if (!options_.json.empty()) {
       std::string lines;
-      for (const DecodeResult& result : results)
-        lines += decode_json(subject_, result) + "\n";
+      for (const auto* list : {&results, &deterministic})
+        for (const DecodeResult& result : *list)
+          lines += decode_json(subject_, result) + "\n";
       write_file(options_.json, lines);
     }
     std::vector<RooflinePoint> points;
@@ -298,11 +349,18 @@ int run_bench_on(const BenchOptions& options, std::shared_ptr<const cu::DriverAp
 }
 
 int run_bench(const BenchOptions& options, std::FILE* out) {
+  Overrides overrides = value_or_throw(read_overrides(options.pins, options.disabled));
   if (options.what == BenchOptions::What::serve) {
     const DeviceChoice choice = value_or_throw(choose_device(
         options.device, value_or_throw(device_list("", options.tp_size)), options.environment));
     if (options.device == "auto") log::info("{}", choice.reason);
-    if (choice.device == Device::cpu) return run_bench_serve_on_cpu(options, out);
+    if (choice.device == Device::cpu) {
+      if (!overrides.empty()) {
+        log::warn(
+            "the model runs on the CPU, which has no kernels: --pin and --disable have no say");
+      }
+      return run_bench_serve_on_cpu(options, out);
+    }
   }
   const auto gpu =
       usable_gpu(value_or_throw(device_list("", options.tp_size)), options.environment);
@@ -314,15 +372,12 @@ int run_bench(const BenchOptions& options, std::FILE* out) {
   const auto driver =
       value_or_throw(cu::DriverApi::open(library_search_path(options.cache.library_dirs)));
   auto card = value_or_throw(card_of(*driver, cu::list_devices(*driver).at(0)));
-  std::vector<jit::Variant> families;
-  for (kernels::Family& family : kernels::families())
-    families.push_back({std::move(family.stem), std::move(family.defaults)});
   KernelSource source{
       .kernels = value_or_throw(open_kernel_store(options.cache, options.threads)),
       .records = open_tuning_store(options.cache),
       .device = std::move(card.device),
       .policy = policy_text(SearchPolicy{}, MeasurePolicy{}),
-      .overrides = value_or_throw(parse_overrides(options.pins, options.disabled, families)),
+      .overrides = std::move(overrides),
   };
   const auto nvrtc = find_nvrtc(options.cache);
   return run_bench_on(options, driver, std::move(source), nvrtc ? nvrtc->version : std::string(),

@@ -36,6 +36,7 @@ struct BenchOptions {
   int tp_size = 1;
   int threads = 1;
   std::vector<std::string> pins, disabled;
+  bool deterministic = false;       ///< decode is measured both ways, the others this way
   std::filesystem::path json, svg;  ///< files to write; empty: none
 };
 

@@ -34,6 +34,8 @@ void add_common(CLI::App* what, BenchFlags& flags) {
   what->add_option("--disable", flags.disabled, "leave a kernel family out; repeatable")
       ->type_name("FAMILY")
       ->allow_extra_args(false);
+  what->add_flag("--deterministic", flags.deterministic,
+                 "answers do not depend on what runs beside them; decode is measured both ways");
   what->add_option("--json", flags.json, "also write JSON lines")->type_name("FILE");
   what->add_option("--svg", flags.svg, "also draw a roofline")->type_name("FILE");
 }
@@ -172,6 +174,7 @@ Result<BenchOptions> bench_options(const CLI::App& bench, const BenchFlags& flag
   options.device = flags.device;
   options.pins = flags.pins;
   options.disabled = flags.disabled;
+  options.deterministic = flags.deterministic;
   options.json = flags.json;
   options.svg = flags.svg;
   return options;

@@ -20,7 +20,7 @@ struct BenchFlags {
   std::string tokens = "8K", chunk = "512";
   std::string concurrency = "1,16,64", input = "512", output = "256", requests, device = "auto";
   std::vector<std::string> pins, disabled;
-  bool synthetic = false, trace = false;
+  bool synthetic = false, trace = false, deterministic = false;
 };
 
 CLI::App* add_bench(CLI::App& app, BenchFlags& flags);

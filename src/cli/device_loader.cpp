@@ -67,6 +67,19 @@ class RanksProgress {
 
 }  // namespace
 
+Result<void> check_overrides(const Overrides& overrides, const ModelConfig& config, int tp_size,
+                             const std::vector<StepBucket>& buckets,
+                             const cu::DeviceLimits& limits) {
+  if (overrides.empty()) return {};
+  const auto plan = trials::tuning_plan(config, tp_size, buckets, limits, overrides);
+  if (!plan) return Unexpected(plan.error());
+  const auto sentences = overrides.check(*plan);
+  if (!sentences) return Unexpected(sentences.error());
+  for (const std::string& sentence : *sentences)
+    log::info("{}", sentence);
+  return {};
+}
+
 Result<std::vector<DeviceRank>> make_ranks(std::vector<cu::Context> contexts,
                                            const MakeWeights& make) {
   const std::size_t size = contexts.size();
@@ -136,10 +149,15 @@ Result<std::unique_ptr<Engine>> load_device_engine(const Checkpoint& checkpoint,
         .records = open_tuning_store(options.cache),
         .device = std::move(card->device),
         .policy = policy_text(SearchPolicy{}, MeasurePolicy{}),
-        .overrides = {},
+        .overrides = options.overrides,
     };
     const ModelConfig& config = checkpoint.config();
     const int tp_size = static_cast<int>(contexts.size());
+    if (auto fit = check_overrides(options.overrides, config, tp_size, buckets_of(options, config),
+                                   cu::limits_of(contexts.front().device()));
+        !fit) {
+      return Unexpected(fit.error());
+    }
     const std::int64_t max_context =
         options.max_context > 0 ? options.max_context : config.max_position_embeddings;
     for (const cu::Context& context : contexts) {
@@ -159,7 +177,7 @@ Result<std::unique_ptr<Engine>> load_device_engine(const Checkpoint& checkpoint,
          .card = {.limits = cu::limits_of(contexts.front().device()), .device = source.device},
          .device = contexts.front().device().ordinal,
          .jobs = threads,
-         .budget_s = options.tuning_budget_s},
+         .budget_s = options.deterministic ? 0 : options.tuning_budget_s},
         *source.kernels, *source.records);
     RanksProgress progress(contexts.size());
     auto ranks = make_ranks(std::move(contexts), [&](const cu::Context& context, int rank) {
@@ -173,6 +191,7 @@ Result<std::unique_ptr<Engine>> load_device_engine(const Checkpoint& checkpoint,
                                           DeviceOptions{.max_context = options.max_context,
                                                         .max_sequences = options.max_sequences,
                                                         .jobs = threads,
+                                                        .deterministic = options.deterministic,
                                                         .nccl = std::move(*nccl)});
   } catch (const EngineError& error) {
     return Unexpected(error.error());
