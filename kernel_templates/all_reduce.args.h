@@ -1,6 +1,5 @@
 #pragma once
 #include "common/peer_link.cuh"
-#include "common/prefetch.args.h"
 
 namespace ingot::kernels {
 
@@ -18,10 +17,9 @@ struct AllReduceArgs {
   int halves;  // 2; 1 where something else than these kernels carries words from rank to rank, and
                // orders what it reads and writes
   int rank;
-  int parts;          // EXCHANGE_WHOLE, or in order: send, with SHOTS 2 middle, receive
-  int tokens;         // at least 1
-  int hidden;         // channels, a multiple of 8
-  PrefetchList next;  // weights of launches to come
+  int parts;   // EXCHANGE_WHOLE, or in order: send, with SHOTS 2 middle, receive
+  int tokens;  // at least 1
+  int hidden;  // channels, a multiple of 8
 };
 
 // Words of 64 bits that one rank may leave with another in one all-reduce.

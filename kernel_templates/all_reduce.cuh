@@ -19,7 +19,6 @@
 #include "common/bf16.cuh"
 #include "common/launch.cuh"
 #include "common/peer_wait.cuh"
-#include "common/prefetch.cuh"
 #ifndef INGOT_PARAMS_GENERATED  // editor and stand-alone nvcc see the defaults
 #define PARAM(type, name, value, doc) constexpr type name = value;
 #include "all_reduce.params.def"
@@ -228,10 +227,6 @@ class Exchange {
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     all_reduce(const __grid_constant__ AllReduceArgs args) {
-  constexpr int kPrefetchBlocks = 4;
-  if (blockIdx.x < kPrefetchBlocks)
-    prefetch(args.next, static_cast<int>(blockIdx.x) * THREADS + static_cast<int>(threadIdx.x),
-             min(static_cast<int>(gridDim.x), kPrefetchBlocks) * THREADS);
   release_successor();
   wait_for_predecessor();
   const u32 count = peer::next_count(args.counts[blockIdx.x]);

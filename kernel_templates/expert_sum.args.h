@@ -1,5 +1,4 @@
 #pragma once
-#include "common/prefetch.args.h"
 #include "common/types.cuh"
 
 namespace ingot::kernels {
@@ -10,7 +9,6 @@ struct ExpertSumArgs {
   bf16* out;            // [tokens, hidden] bf16, 16-byte aligned; may be `shared`
   int tokens;           // 0 is allowed
   int hidden;           // channels, a multiple of 8
-  PrefetchList next;    // weights that the launches behind it want
 };
 
 }  // namespace ingot::kernels

@@ -4,12 +4,9 @@
 //   grid (ceil(tokens * hidden / VECTOR / THREADS))   block (THREADS)   cluster none   smem none
 //   arch sm_80 and later   programmatic dependent launch: yes
 //
-// The next layer's small weights are asked for while the experts still stream theirs.
-//
 // NaN, infinity and their sums stay in their channel.
 #include "common/bf16.cuh"
 #include "common/launch.cuh"
-#include "common/prefetch.cuh"
 #include "expert_sum.args.h"
 #ifndef INGOT_PARAMS_GENERATED  // editor and stand-alone nvcc see the defaults
 #define PARAM(type, name, value, doc) constexpr type name = value;
@@ -24,10 +21,6 @@ static_assert(VECTOR == 4 || VECTOR == 8, "16-byte loads of the fp32 sums");
 extern "C" __global__ void __launch_bounds__(THREADS)
     expert_sum(const __grid_constant__ ExpertSumArgs args) {
   const i64 at = (static_cast<i64>(blockIdx.x) * THREADS + threadIdx.x) * VECTOR;
-  constexpr int kPrefetchBlocks = 4;
-  if (blockIdx.x < kPrefetchBlocks)
-    prefetch(args.next, static_cast<int>(blockIdx.x) * THREADS + static_cast<int>(threadIdx.x),
-             min(static_cast<int>(gridDim.x), kPrefetchBlocks) * THREADS);
   release_successor();
   wait_for_predecessor();
   if (at >= static_cast<i64>(args.tokens) * args.hidden) return;

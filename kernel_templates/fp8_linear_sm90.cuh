@@ -259,11 +259,11 @@ __forceinline__ int warp_token(int warp) {
 
 // @param lane  from 2 on: does nothing
 __forceinline__ void free_stage(u32 shared, int stage, int lane) {
-  __syncwarp();
   if constexpr (MULTICAST) {
+    __syncwarp();
     if (lane < 2) barrier::arrive_remote(shared + EMPTY + stage * 8, lane);
   } else {
-    if (lane == 0) barrier::arrive(shared + EMPTY + stage * 8);
+    barrier::arrive_warp(shared + EMPTY + stage * 8, lane);
   }
 }
 
@@ -543,7 +543,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll 1
       for (int stage = 0; stage < STAGES; ++stage) {
         barrier::init(shared + FULL + stage * 8, X_RESIDENT ? 1 : 2);
-        barrier::init(shared + EMPTY + stage * 8, MATH_WARPS * (MULTICAST ? 2 : 1));
+        barrier::init(shared + EMPTY + stage * 8,
+                      MATH_WARPS * (MULTICAST ? 2 : barrier::WARP_ARRIVALS));
       }
 #pragma unroll 1
       for (int i = 0; i < RESIDENT_TILES; ++i)

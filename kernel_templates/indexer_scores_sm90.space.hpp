@@ -35,9 +35,12 @@ struct IndexerScoresSm90 {
 
   static bool runs_on(const cu::DeviceLimits& device) { return device.arch == 90; }
 
-  /// Whether the heads are an N of the mma; otherwise there is no candidate.
+  /// Whether the heads are an N of the mma and a page holds whole copies of keys; otherwise there
+  /// is no candidate.
   static bool takes(const Problem& problem) {
-    return problem.heads == 8 || problem.heads == 16 || problem.heads == 32 || problem.heads == 64;
+    return (problem.heads == 8 || problem.heads == 16 || problem.heads == 32 ||
+            problem.heads == 64) &&
+           problem.page_entries % INDEX_COPY_KEYS == 0;
   }
 
   static Space<Params> space(const Problem& problem, const cu::DeviceLimits& device) {
@@ -46,32 +49,36 @@ struct IndexerScoresSm90 {
     base.PAGE_ENTRIES = problem.page_entries;
     base.PAGE_BYTES = problem.page_bytes;
     return Space<Params>(base)
-        .axis(&Params::WARPGROUPS, {1, 2})
+        .axis(&Params::WARPGROUPS, {1, 2, 4, 5, 6})
         .axis(&Params::KEY_TILES, {1, 2})
-        .axis(&Params::RESIDENT, {1, 2, 3, 4, 6})
+        .axis(&Params::STAGES, {4, 8, 12})
+        .axis(&Params::RESIDENT, {1, 2, 4})
         .axis(&Params::ROWS, {1, 2, 4})
-        .keep_if("the heads are an N of the mma", [=](const Params&) { return takes(problem); })
+        .keep_if("the heads are an N of the mma and pages hold whole copies",
+                 [=](const Params&) { return takes(problem); })
         .keep_if("rows that share keys are of one sequence",
                  [=](const Params& c) { return problem.rows_together % c.ROWS == 0; })
-        .keep_if("a multiprocessor's warpgroups fit its registers",
-                 [](const Params& c) {
-                   const int most = c.KEY_TILES > 1 ? 3 : c.ROWS > 1 ? 4 : 6;
-                   return c.WARPGROUPS * c.RESIDENT <= most;
-                 })
+        .keep_if(
+            "a multiprocessor's warpgroups fit its registers",
+            [](const Params& c) { return c.WARPGROUPS * c.RESIDENT <= (c.KEY_TILES > 1 ? 4 : 6); })
         .keep_if("enough keys travel at a time",
-                 [](const Params& c) { return c.WARPGROUPS * c.RESIDENT * c.KEY_TILES >= 4; })
+                 [](const Params& c) {
+                   return c.WARPGROUPS * c.RESIDENT * c.KEY_TILES * c.STAGES >= 16;
+                 })
         .keep_if("shared memory fits", [=](const Params& c) {
           return smem_bytes(c) <= device.smem_per_block_bytes &&
                  c.RESIDENT * (smem_bytes(c) + 1024) <= device.smem_per_sm_bytes;
         });
   }
 
-  static int smem_bytes(const Params& c) { return indexer_scores_sm90_smem_bytes(c.HEADS, c.ROWS); }
+  static int smem_bytes(const Params& c) {
+    return indexer_scores_sm90_smem_bytes(c.HEADS, c.ROWS, c.WARPGROUPS, c.KEY_TILES, c.STAGES);
+  }
 
   static cu::LaunchShape launch_shape(const Problem&, const Params& c,
                                       const cu::DeviceLimits& device) {
     return {.grid = {static_cast<unsigned>(c.RESIDENT * std::max(device.sm_count, 1))},
-            .block = {static_cast<unsigned>(128 * c.WARPGROUPS)},
+            .block = {static_cast<unsigned>(128 * c.WARPGROUPS + 32)},
             .smem_bytes = static_cast<unsigned>(smem_bytes(c)),
             .programmatic = true};
   }

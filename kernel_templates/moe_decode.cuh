@@ -181,15 +181,15 @@ struct Block {
     };
     if (warp == WEIGHT_WARP) {
       some(FULL, STAGES, COPY_ARRIVALS);
-      some(EMPTY, STAGES, STAGE_JOBS);
+      some(EMPTY, STAGES, STAGE_JOBS * barrier::WARP_ARRIVALS);
       barrier::publish_init();
     } else if (warp == INPUT_WARP) {
       some(X_FULL, 2, COPY_ARRIVALS);
-      some(X_EMPTY, 2, WARPS);
+      some(X_EMPTY, 2, WARPS * barrier::WARP_ARRIVALS);
       some(H_FULL, MOE_H_SLOTS, COPY_ARRIVALS);
-      some(H_EMPTY, MOE_H_SLOTS, STAGE_JOBS);
-      some(SUM_FULL, REDUCE_BUFFERS, STAGE_JOBS);
-      some(SUM_EMPTY, REDUCE_BUFFERS, REDUCE_WARPS);
+      some(H_EMPTY, MOE_H_SLOTS, STAGE_JOBS * barrier::WARP_ARRIVALS);
+      some(SUM_FULL, REDUCE_BUFFERS, STAGE_JOBS * barrier::WARP_ARRIVALS);
+      some(SUM_EMPTY, REDUCE_BUFFERS, REDUCE_WARPS * barrier::WARP_ARRIVALS);
       some(SECOND_PASSED, 1, 1);
       barrier::publish_init();
     }
@@ -519,13 +519,11 @@ struct Multiplier {
         to[m * 16 + 8 + MOE_SUM_PITCH] = sums[m][3];
       }
     }
-    __syncwarp();
-    if (lane == 0) barrier::arrive(block.bar(SUM_FULL + buffer));
+    barrier::arrive_warp(block.bar(SUM_FULL + buffer), lane);
   }
   // The stage is free as soon as this warp has its job in registers.
   __forceinline__ void release(int stage) const {
-    __syncwarp();
-    if (lane == 0) barrier::arrive(block.bar(EMPTY + stage));
+    barrier::arrive_warp(block.bar(EMPTY + stage), lane);
   }
 
   __forceinline__ void gate_up() {
@@ -579,9 +577,8 @@ struct Multiplier {
         stage = end;
       }
       if (!RESIDENT) {
-        __syncwarp();
         for (int i = 0; i < unit.blocks; ++i) {
-          if (lane == 0) barrier::arrive(block.bar(X_EMPTY + input.at));
+          barrier::arrive_warp(block.bar(X_EMPTY + input.at), lane);
           input.advance(1, block.x_buffers);
         }
       }
@@ -643,8 +640,7 @@ struct Multiplier {
         place.advance(GROUPS, STAGES);
       }
       if (BARRIERS == 2) {
-        __syncwarp();
-        if (lane == 0) barrier::arrive(block.bar(H_EMPTY + slot.at));
+        barrier::arrive_warp(block.bar(H_EMPTY + slot.at), lane);
         slot.advance(GROUPS, block.h_slots);
       }
       flush(live);
@@ -669,12 +665,9 @@ struct Reducer {
       if ((buffers >> b & 1) != 0) barrier::wait(block.bar(SUM_FULL + b), rounds >> b & 1);
   }
   __forceinline__ void release(u32 buffers) {
-    __syncwarp();
-    if (lane == 0) {
 #pragma unroll
-      for (int b = 0; b < REDUCE_BUFFERS; ++b)
-        if ((buffers >> b & 1) != 0) barrier::arrive(block.bar(SUM_EMPTY + b));
-    }
+    for (int b = 0; b < REDUCE_BUFFERS; ++b)
+      if ((buffers >> b & 1) != 0) barrier::arrive_warp(block.bar(SUM_EMPTY + b), lane);
     rounds ^= buffers;
     ++segment;
   }

@@ -699,7 +699,8 @@ __forceinline__ void attend(const SparseMlaDecodeArgs& args, int split, int head
   if (warp == MATH_WARPS) {
     if (lane < KEY_GROUPS * STAGES) {
       barrier::init(ptx::shared_address(&shared.full[0][0]) + lane * 8, Ring::ARRIVALS);
-      barrier::init(ptx::shared_address(&shared.empty[0][0]) + lane * 8, GROUP_WARPS);
+      barrier::init(ptx::shared_address(&shared.empty[0][0]) + lane * 8,
+                    GROUP_WARPS * barrier::WARP_ARRIVALS);
     }
     barrier::publish_init();
   }
@@ -744,10 +745,7 @@ __forceinline__ void attend(const SparseMlaDecodeArgs& args, int split, int head
       math.sync();  // weights are complete
       if (tile > 0) math.rescale();
       math.multiply_values(stage);
-      if (tile + STAGES < tiles) {
-        __syncwarp();
-        if (lane == 0) barrier::arrive(empty + stage * 8);
-      }
+      if (tile + STAGES < tiles) barrier::arrive_warp(empty + stage * 8, lane);
       if (++stage == STAGES) stage = 0, parity ^= 1;
     }
     publish(math, group, shared, values, sums, piece_index, g);

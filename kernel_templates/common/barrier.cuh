@@ -18,6 +18,18 @@ __forceinline__ void arrive(u32 barrier) {
   asm volatile("{.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];}" ::"r"(barrier)
                : "memory");
 }
+// A warp's arrival: the accesses of all its lanes are done. It counts as WARP_ARRIVALS. One lane
+// speaks for the warp; racecheck credits an arrival to the thread that makes it and reports the
+// other lanes' accesses, so that under INGOT_EVERY_LANE_ARRIVES each lane speaks for itself.
+#ifdef INGOT_EVERY_LANE_ARRIVES
+constexpr int WARP_ARRIVALS = 32;
+#else
+constexpr int WARP_ARRIVALS = 1;
+#endif
+__forceinline__ void arrive_warp(u32 barrier, int lane) {
+  __syncwarp();
+  if (WARP_ARRIVALS > 1 || lane == 0) arrive(barrier);
+}
 // Announces bytes that copies will complete, before they start and before the arrival.
 __forceinline__ void expect(u32 barrier, u32 bytes) {
   asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes)

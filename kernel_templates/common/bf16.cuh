@@ -28,6 +28,13 @@ inline u32 pack_bf16(float low, float high) {
   return pair;
 }
 
+// The same of max(0, value); NaN stays NaN.
+inline u32 pack_bf16_relu(float low, float high) {
+  u32 pair;
+  asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
 // COUNT consecutive bf16 of global memory in registers; COUNT is 2, 4 or 8 and the address aligned
 // to the whole vector.
 template <int COUNT>

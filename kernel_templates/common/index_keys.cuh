@@ -10,7 +10,8 @@ namespace ingot::kernels::index_keys {
 
 // The largest of an entry's four ue8m0 bytes: its unit.
 __forceinline__ u32 unit_of(u32 scales) {
-  return max(max(scales & 0xffu, scales >> 8 & 0xffu), max(scales >> 16 & 0xffu, scales >> 24));
+  const u32 pairs = ptx::max_u16x2(scales & 0x00ff00ffu, ptx::permute(scales, 0, 0x4341u));
+  return ptx::max_u16x2(pairs, pairs >> 16) & 0xffu;
 }
 // 2^(unit - 127); NaN for 255.
 __forceinline__ float unit_value(u32 unit) {
@@ -49,7 +50,8 @@ __forceinline__ void fill(E4m3Table& table, int lane) {
 }
 // The row of the table for group `group` of an entry.
 __forceinline__ uint2 magnitudes(const E4m3Table& table, u32 scales, int group, u32 unit) {
-  return table[min(unit - (scales >> (8 * group) & 0xffu), static_cast<u32>(E4M3_SCALES - 1))];
+  return table[min(unit - ptx::permute(scales, 0, 0x4440u + static_cast<u32>(group)),
+                   static_cast<u32>(E4M3_SCALES - 1))];
 }
 // Eight codes as e4m3: the first four, and the last four.
 __forceinline__ void to_e4m3(u32 codes, uint2 magnitude, u32& first, u32& last) {

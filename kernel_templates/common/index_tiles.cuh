@@ -58,14 +58,24 @@ struct IndexTiles {
         ++next;
       enter(args, next, 0);
     }
+    // The same `tiles` times.
+    __forceinline__ void skip(const IndexerScoresArgs& args, int tiles) {
+      for (int left = (keys - first + KEYS - 1) / KEYS; tiles >= left;
+           left = (keys - first + KEYS - 1) / KEYS) {
+        tiles -= left;
+        first = keys;
+        advance(args);
+      }
+      first += tiles * KEYS;
+    }
   };
 
   struct Schedule {  // in shared memory
     int warp_sums[32];
     int group, tile;  // where the block's run begins
   };
-  // Fills the schedule; returns the number of tiles in the block's run. All threads call it; it
-  // ends with a barrier.
+  // Fills the schedule; returns the number of tiles in the block's run. All threads of the block
+  // call it, those behind the first WARPS warps for the barriers alone; it ends with one.
   static __forceinline__ int find_run(Schedule& schedule, const IndexerScoresArgs& args) {
     constexpr int THREADS = 32 * WARPS;
     const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;

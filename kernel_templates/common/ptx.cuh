@@ -80,6 +80,16 @@ __forceinline__ u32 permute(u32 low, u32 high, u32 selectors) {
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(low), "r"(high), "r"(selectors));
   return result;
 }
+// The larger of each half.
+__forceinline__ u32 max_u16x2(u32 a, u32 b) {
+#if __CUDA_ARCH__ >= 900
+  u32 result;
+  asm("max.u16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+  return result;
+#else
+  return max(a & 0xffffu, b & 0xffffu) | max(a >> 16, b >> 16) << 16;
+#endif
+}
 // Named barrier of `threads` threads of the block; id 0 is __syncthreads.
 __forceinline__ void sync_threads(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");

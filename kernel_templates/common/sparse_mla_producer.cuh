@@ -35,7 +35,8 @@ template <int STAGES, int TILE_KV, int PRODUCERS>
 struct Ring {
   // Scales that lie apart, and everything before sm_90, come by 8- and 16-byte copies of all lanes.
   static constexpr bool LANE_COPIES = !BULK_COPY || !SCALES_BESIDE;
-  static constexpr int ARRIVALS = PRODUCERS * (LANE_COPIES ? 33 : 1);  // of a full barrier
+  static constexpr int ARRIVALS =
+      PRODUCERS * ((LANE_COPIES ? 32 : 0) + barrier::WARP_ARRIVALS);  // of a full barrier
 
   u32 full, empty;  // barriers of stage 0; 8 bytes to the next
   u8* rows;         // [STAGES][TILE_KV][592]
@@ -100,8 +101,7 @@ struct Ring {
       if (unused != 0) zero_rows(unused, stage, another_round);
     }
     if constexpr (LANE_COPIES) barrier::arrive_when_copied(barrier);
-    __syncwarp();
-    if (lane == 0) barrier::arrive(barrier);
+    barrier::arrive_warp(barrier, lane);
   }
 
   // The whole piece. Calls __syncthreads once, when the first loads are on their way; barriers must

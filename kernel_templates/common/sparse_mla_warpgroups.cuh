@@ -85,12 +85,15 @@ __forceinline__ KeyRing ring_of(TileStorage& shared, int producer, int lane) {
 __forceinline__ void set_up_barriers(TileStorage& shared, int lane) {
   if (lane < STAGES) {
     barrier::init(ptx::shared_address(&shared.full[lane]), KeyRing::ARRIVALS);
-    barrier::init(ptx::shared_address(&shared.empty[lane]), VALUE_THREADS / 32);
+    barrier::init(ptx::shared_address(&shared.empty[lane]),
+                  VALUE_THREADS / 32 * barrier::WARP_ARRIVALS);
   }
   if (lane == 0) {
     barrier::init(ptx::shared_address(&shared.q_full), 1);
-    barrier::init(ptx::shared_address(&shared.scores_full), SCORE_THREADS / 32);
-    barrier::init(ptx::shared_address(&shared.scores_empty), VALUE_THREADS / 32);
+    barrier::init(ptx::shared_address(&shared.scores_full),
+                  SCORE_THREADS / 32 * barrier::WARP_ARRIVALS);
+    barrier::init(ptx::shared_address(&shared.scores_empty),
+                  VALUE_THREADS / 32 * barrier::WARP_ARRIVALS);
   }
   barrier::publish_init();
   __syncwarp();
@@ -124,8 +127,7 @@ struct Role {
     barrier::wait(ptx::shared_address(&at), parity);
   }
   __forceinline__ void arrive(const u64& at) const {
-    __syncwarp();
-    if (lane == 0) barrier::arrive(ptx::shared_address(&at));
+    barrier::arrive_warp(ptx::shared_address(&at), lane);
   }
 };
 

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <utility>
 
 namespace ingot {
@@ -14,31 +13,33 @@ using K = ArgumentKind;
 
 constexpr ChatCommand kCommands[] = {
     {"/help", "[COMMAND]", K::command, "this list, or one command of it", &A::help},
-    {"/new", "[NAME]", K::text, "begin a new conversation; a named one stays open", &A::begin_new},
-    {"/undo", "", K::none, "take the last question and its answer back", &A::undo},
+    {"/new", "[NAME]", K::text, "begin a new conversation; a named one stays open", &A::begin_new,
+     true},
+    {"/undo", "", K::none, "take the last question and its answer back", &A::undo, true},
     {"/retry", "", K::none, "answer the last question again", &A::retry},
     {"/edit", "[TEXT]", K::text, "write the next message in $EDITOR", &A::edit},
-    {"/system", "[TEXT|none]", K::text, "show the system message, set it, remove it",
-     &A::set_system},
+    {"/system", "[TEXT|@FILE|none]", K::text, "show the system message, set it, remove it",
+     &A::set_system, true},
     {"/think", "[none|low|high|max] [budget N]", K::effort,
      "how much the model thinks, and when it must answer;\nfold hides what it thinks, show shows "
      "it",
-     &A::think},
+     &A::think, true},
     {"/set", "[SETTING [VALUE]]", K::setting, "settings of this session; unset gives the default",
-     &A::set},
+     &A::set, true},
     {"/stats", "[on|off]", K::text, "tokens and times so far; the line after each answer",
      &A::stats},
     {"/tokens", "[TEXT]", K::text, "ids of a text, or of the last question", &A::tokens},
     {"/save", "[--force] [NAME]", K::session,
      "save this session, with the state of the engine;\n--force replaces another session",
      &A::save},
-    {"/load", "NAME", K::session, "go on with an open session, or a saved one", &A::load},
+    {"/load", "NAME", K::session, "go on with an open session, or a saved one", &A::load, true},
     {"/sessions", "", K::none, "list open and saved sessions", &A::sessions},
-    {"/fork", "NAME", K::text, "go on in a copy of this session", &A::fork},
-    {"/attach", "[FILE]", K::file, "a text file for the next message; alone: drop it", &A::attach},
+    {"/fork", "NAME", K::text, "go on in a copy of this session", &A::fork, true},
+    {"/attach", "[FILE]", K::file, "a text file for the next message; alone: drop it", &A::attach,
+     true},
     {"/export", "FILE.md|FILE.jsonl", K::file, "write the conversation to a new file",
      &A::export_to},
-    {"/tool", "[FILE.json|none]", K::file, "functions that the model may call", &A::tool},
+    {"/tool", "[FILE.json|none]", K::file, "functions that the model may call", &A::tool, true},
     {"/quit", "", K::none, "leave (Ctrl-D does, too)", &A::quit},
 };
 
@@ -112,6 +113,11 @@ Result<void> run_chat_command(const CommandLine& line, ChatActions& actions) {
   return {};
 }
 
+bool ends_script(std::string_view name) {
+  const ChatCommand* command = find_chat_command(name);
+  return command == nullptr || command->steers;
+}
+
 Completions complete_chat_command(std::string_view before, const ArgumentWords& words) {
   Completions out;
   const std::size_t space = before.find(' ');
@@ -130,24 +136,6 @@ Completions complete_chat_command(std::string_view before, const ArgumentWords& 
   }
   std::sort(out.candidates.begin(), out.candidates.end());
   return out;
-}
-
-std::vector<std::string> files_that_begin(std::string_view begun) {
-  const std::size_t slash = begun.rfind('/');
-  const std::string folder(begun.substr(0, slash == std::string_view::npos ? 0 : slash + 1));
-  const bool hidden = begun.substr(folder.size()).starts_with('.');
-  std::vector<std::string> names;
-  std::error_code error;
-  std::filesystem::directory_iterator entry(folder.empty() ? "." : folder, error);
-  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
-    std::string name = entry->path().filename().string();
-    if (name.starts_with('.') && !hidden) continue;
-    name.insert(0, folder);
-    std::error_code unknown;
-    if (entry->is_directory(unknown)) name += '/';
-    if (name.starts_with(begun)) names.push_back(std::move(name));
-  }
-  return names;
 }
 
 }  // namespace ingot

@@ -46,6 +46,8 @@ struct ChatCommand {
   ArgumentKind kind;
   std::string_view help;  ///< lines of at most 52 columns
   void (ChatActions::*run)(std::string_view);
+  /// What follows in a script is meant for what this does: where it fails, the script is over.
+  bool steers = false;
 };
 
 std::span<const ChatCommand> chat_commands();
@@ -65,12 +67,13 @@ std::optional<CommandLine> as_command(const TypedMessage& message);
 /// Runs it. An error, for the user: an unknown name, or an argument where none is taken.
 [[nodiscard]] Result<void> run_chat_command(const CommandLine& line, ChatActions& actions);
 
+/// Whether a script is over where this command fails, a command of an unknown name among them: the
+/// next question would be asked in another conversation, or in another way, than its author meant.
+bool ends_script(std::string_view name);
+
 /// What completion knows of the rest of the program: the words that may stand for an argument that
 /// has begun.
 using ArgumentWords = std::function<std::vector<std::string>(ArgumentKind, std::string_view begun)>;
 Completions complete_chat_command(std::string_view before, const ArgumentWords& words);
-
-/// Names of files and folders (those with a slash behind) that begin like this.
-std::vector<std::string> files_that_begin(std::string_view begun);
 
 }  // namespace ingot

@@ -42,6 +42,18 @@ class PromptPace {
 
 }  // namespace
 
+TurnStats& TurnStats::operator+=(const TurnStats& later) {
+  TurnStats sum = later;
+  sum.prompt_tokens += prompt_tokens;
+  sum.reused_tokens += reused_tokens;
+  sum.unread_tokens += unread_tokens;
+  sum.thinking_tokens += thinking_tokens;
+  sum.answer_tokens += answer_tokens;
+  sum.first_token_s += first_token_s;
+  sum.total_s += total_s;
+  return *this = sum;
+}
+
 ChatSession::ChatSession(Engine& engine, const Tokenizer& tokenizer, ChatSessionOptions options)
     : engine_(engine), tokenizer_(tokenizer), options_(std::move(options)) {
   reset();
@@ -59,93 +71,8 @@ void ChatSession::release_state() {
   snapshots_.clear();
 }
 
-std::unique_ptr<ChatSession> ChatSession::branch() const {
-  auto other = std::make_unique<ChatSession>(engine_, tokenizer_, options_);
-  other->messages_ = messages_;
-  // An engine that has no room for all copies gets those that save most.
-  try {
-    if (live_) {
-      other->live_ = Held{engine_.fork(live_->sequence), live_->tokens, live_->longest};
-    }
-    for (auto snapshot = snapshots_.rbegin(); snapshot != snapshots_.rend(); ++snapshot) {
-      other->snapshots_.push_front(
-          {engine_.fork(snapshot->sequence), snapshot->tokens, snapshot->longest});
-    }
-  } catch (const EngineError& error) {
-    if (error.error().code != ErrorCode::exhausted) throw;
-  }
-  return other;
-}
-
-std::vector<SavedSequence> ChatSession::save_sequences() const {
-  std::vector<SavedSequence> saved;
-  const auto save = [&](const Held& held) {
-    if (auto state = engine_.snapshot_bytes(held.sequence)) {
-      saved.push_back({held.tokens, static_cast<std::uint64_t>(held.longest), std::move(*state)});
-    }
-  };
-  if (live_) save(*live_);
-  // Enough to take the last turn back; every further one would be the whole state once more.
-  if (!snapshots_.empty()) save(snapshots_.back());
-  return saved;
-}
-
-Result<void> ChatSession::restore_messages(std::vector<ChatMessage> messages) {
-  if (messages.empty()) {  // saved before its first question
-    options_.system.clear();
-    options_.tools.clear();
-    messages_.clear();
-    return {};
-  }
-  const bool has_system = !messages.empty() && messages.front().role == Role::system;
-  std::string system = has_system ? messages.front().content : std::string();
-  std::vector<std::string> tools = has_system ? messages.front().tools : std::vector<std::string>();
-  std::swap(system, options_.system);
-  std::swap(tools, options_.tools);
-  auto loaded = load(std::move(messages));
-  if (!loaded) {
-    std::swap(system, options_.system);
-    std::swap(tools, options_.tools);
-  }
-  return loaded;
-}
-
-Result<ChatSession::Held> ChatSession::restore(const SavedSequence& saved) {
-  for (const TokenId token : saved.tokens) {
-    if (token < 0 || token >= engine_.config().vocab_size) {
-      return fail(ErrorCode::corrupt, "a token of the saved sequence is outside the vocabulary");
-    }
-  }
-  const auto sequence = engine_.restore(saved.state);
-  if (!sequence) return Unexpected(sequence.error());
-  const std::int64_t length = engine_.length(*sequence);
-  const auto tokens = static_cast<std::int64_t>(saved.tokens.size());
-  const auto longest = static_cast<std::int64_t>(saved.longest);
-  if (longest < length || (tokens != length && tokens != length + 1)) {
-    engine_.release(*sequence);
-    return fail(ErrorCode::corrupt, "the saved sequence and its tokens do not belong together");
-  }
-  return Held{*sequence, saved.tokens, longest};
-}
-
-Result<void> ChatSession::restore_sequences(std::span<const SavedSequence> sequences) {
-  release_state();
-  for (std::size_t i = 0; i < sequences.size(); ++i) {
-    auto held = restore(sequences[i]);
-    if (!held) {
-      release_state();
-      return Unexpected(held.error());
-    }
-    if (i == 0) {
-      live_ = std::move(*held);
-    } else {
-      snapshots_.push_front(std::move(*held));
-    }
-  }
-  return {};
-}
-
 void ChatSession::reset() {
+  context_tokens_.reset();
   messages_.clear();
   if (options_.system.empty() && options_.tools.empty()) return;
   system_message().content = options_.system;
@@ -178,6 +105,7 @@ bool ChatSession::undo() {
                                  [](const ChatMessage& m) { return m.role == Role::user; });
   if (last == messages_.rend()) return false;
   messages_.erase(std::prev(last.base()), messages_.end());
+  context_tokens_.reset();
   return true;
 }
 
@@ -228,6 +156,7 @@ std::size_t ChatSession::prepare(std::span<const TokenId> prompt) {
 
 // The system message, made where there is none.
 ChatMessage& ChatSession::system_message() {
+  context_tokens_.reset();
   if (messages_.empty() || messages_.front().role != Role::system) {
     messages_.insert(messages_.begin(), ChatMessage());
     messages_.front().role = Role::system;
@@ -277,6 +206,7 @@ void ChatSession::add_tool_result(const ToolCall& call, std::string result) {
   message.tool_call_id = call.id;
   message.content = std::move(result);
   messages_.push_back(std::move(message));
+  context_tokens_.reset();
 }
 
 // Ids of calls are ours: the model gives none. Unique in the conversation.
@@ -290,7 +220,32 @@ void ChatSession::number_calls(std::vector<ToolCall>& calls) const {
 }
 
 std::int64_t ChatSession::held_tokens() const {
-  return live_ ? engine_.length(live_->sequence) : 0;
+  const std::int64_t held = live_ ? engine_.length(live_->sequence) : 0;
+  // What was taken back lies there until the next turn, and is no part of the conversation.
+  return context_tokens_ ? held : std::min(held, context_tokens());
+}
+
+std::int64_t ChatSession::context_tokens() const {
+  if (context_tokens_) return *context_tokens_;
+  if (messages_.empty()) return 0;
+  ChatEncodingOptions encoding = options_.encoding;
+  encoding.generation_prompt = false;
+  const auto rendered = render_chat(messages_, encoding);
+  if (!rendered) return 0;  // no turn can take anything then
+  const std::vector<TokenId> prompt = encode_prompt(tokenizer_, *rendered, encoding.allow_special);
+  // What the engine holds of it may be cut into tokens in another way.
+  const PromptMatch match = live_ ? match_prompt(tokenizer_, live_->tokens, prompt) : PromptMatch{};
+  return static_cast<std::int64_t>(match.kept + prompt.size() - match.resume);
+}
+
+std::string_view ChatSession::system() const {
+  const bool has_one = !messages_.empty() && messages_.front().role == Role::system;
+  return has_one ? std::string_view(messages_.front().content) : std::string_view();
+}
+
+bool ChatSession::begun() const {
+  return std::any_of(messages_.begin(), messages_.end(),
+                     [](const ChatMessage& m) { return m.role != Role::system; });
 }
 
 Result<TurnStats> ChatSession::ask(std::string text, const OnDelta& on_delta,
@@ -332,6 +287,7 @@ Result<TurnStats> ChatSession::answer(const OnDelta& on_delta, const ShouldStop&
 Result<TurnStats> ChatSession::generate(const OnDelta& on_delta, const ShouldStop& should_stop,
                                         const OnPrefill& on_prefill) {
   const auto start = Clock::now();
+  context_tokens_.reset();
   if (auto answerable = check_answerable(messages_); !answerable) {
     return Unexpected(answerable.error());
   }
@@ -401,7 +357,9 @@ Result<TurnStats> ChatSession::generate(const OnDelta& on_delta, const ShouldSto
     }
   }
   // Of a prompt that was cut short a part was fed.
+  const auto whole = static_cast<std::int64_t>(fed.size());
   fed.resize(std::min(fed.size(), static_cast<std::size_t>(engine_.length(live_->sequence))));
+  stats.unread_tokens = whole - static_cast<std::int64_t>(fed.size());
   fed.insert(fed.end(), result.tokens.begin(), result.tokens.end());
   live_->tokens = std::move(fed);
   live_->longest = std::max(live_->longest, engine_.length(live_->sequence));
@@ -411,6 +369,7 @@ Result<TurnStats> ChatSession::generate(const OnDelta& on_delta, const ShouldSto
   stats.finish_reason = result.finish_reason;
   stats.context_tokens = static_cast<std::int64_t>(live_->tokens.size());
   stats.context_limit = engine_.max_context();
+  context_tokens_ = stats.context_tokens;
   number_calls(result.tool_calls);
   stats.thinking_tokens = result.thinking_tokens;
   stats.answer_tokens = static_cast<std::int64_t>(result.tokens.size()) - result.thinking_tokens;

@@ -34,15 +34,20 @@ struct ChatSessionOptions {
 struct TurnStats {
   std::int64_t prompt_tokens = 0;
   std::int64_t reused_tokens = 0;  ///< of the prompt, that the sequence held already
+  std::int64_t unread_tokens = 0;  ///< of the prompt, that the engine never got: it was stopped
   std::int64_t thinking_tokens = 0;
   std::int64_t answer_tokens = 0;
-  double first_token_s = 0;  ///< from the question to the first token
+  double first_token_s = 0;  ///< from the question to the first token; 0 where none came
   double total_s = 0;
   FinishReason finish_reason = FinishReason::stop;
   std::int64_t context_tokens = 0;  ///< that the conversation takes now
   std::int64_t context_limit = 0;   ///< that it may take
 
-  std::int64_t prefilled_tokens() const { return prompt_tokens - reused_tokens; }
+  std::int64_t prefilled_tokens() const { return prompt_tokens - reused_tokens - unread_tokens; }
+  bool any_token() const { return thinking_tokens + answer_tokens > 0; }
+
+  /// Of both together: counts and times; the rest is of the later one.
+  TurnStats& operator+=(const TurnStats& later);
 };
 
 /// A conversation whose state stays in the engine between turns: a new turn feeds only what the
@@ -120,8 +125,15 @@ class ChatSession {
 
   const ChatSessionOptions& options() const { return options_; }
   const std::vector<ChatMessage>& messages() const { return messages_; }
+  /// Whether there is anything but a system message.
+  bool begun() const;
+  /// The text of the system message; empty where there is none.
+  std::string_view system() const;
   /// Tokens that the engine holds of this conversation.
   std::int64_t held_tokens() const;
+  /// Tokens that the conversation takes of the context: with what was thought last, and without
+  /// what was taken back.
+  std::int64_t context_tokens() const;
 
  private:
   /// A sequence and what it stands for: the tokens that it holds, and perhaps one more, the newest
@@ -148,6 +160,8 @@ class ChatSession {
   std::vector<ChatMessage> messages_;
   std::optional<Held> live_;
   std::deque<Held> snapshots_;  ///< oldest first
+  /// context_tokens() after the last answer; nothing where the conversation has changed since.
+  std::optional<std::int64_t> context_tokens_;
 };
 
 }  // namespace ingot

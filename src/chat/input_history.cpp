@@ -19,6 +19,8 @@ namespace {
 /// Of an entry whose every byte is escaped.
 constexpr std::size_t kMostLineBytes = 2 * InputHistory::kMostEntryBytes;
 
+constexpr mode_t kOthers = S_IRWXG | S_IRWXO;
+
 std::string to_line(std::string_view entry) {
   std::string line;
   for (const char c : entry) {
@@ -66,8 +68,9 @@ bool write_all(int fd, std::string_view bytes) {
   return true;
 }
 
-/// At most the newest `most` bytes.
-bool read_tail(int fd, std::size_t size, std::size_t most, std::string& to) {
+/// Of a file that is far beyond its bound the newest bytes are enough.
+bool read_tail(int fd, std::size_t size, std::string& to) {
+  constexpr std::size_t most = 2 * InputHistory::kMostFileBytes;
   if (size > most && ::lseek(fd, static_cast<off_t>(size - most), SEEK_SET) < 0) return false;
   char buffer[1 << 16];
   ssize_t got = 0;
@@ -76,6 +79,39 @@ bool read_tail(int fd, std::size_t size, std::size_t most, std::string& to) {
   // Half a line at the cut.
   if (size > most) to.erase(0, std::min(to.find('\n'), to.size() - 1) + 1);
   return got == 0;
+}
+
+/// The entries that a file's text holds; returns how many of its lines are none.
+std::size_t take_entries(std::string_view text, std::deque<std::string>& entries) {
+  std::size_t damaged = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    auto entry = end - at <= kMostLineBytes ? from_line(text.substr(at, end - at)) : std::nullopt;
+    if (entry) {
+      entries.push_back(std::move(*entry));
+    } else {
+      ++damaged;
+    }
+    at = end + 1;
+  }
+  return damaged;
+}
+
+/// Three quarters of what may be there.
+std::string newest_lines(const std::deque<std::string>& entries) {
+  constexpr std::size_t kMostKept = InputHistory::kMostEntries / 4 * 3;
+  constexpr std::size_t kMostKeptBytes = InputHistory::kMostFileBytes / 4 * 3;
+  std::size_t first = entries.size();
+  std::size_t bytes = 0;
+  while (first > 0 && entries.size() - first < kMostKept) {
+    bytes += to_line(entries[first - 1]).size() + 1;
+    if (bytes > kMostKeptBytes) break;
+    --first;
+  }
+  std::string lines;
+  for (; first < entries.size(); ++first)
+    lines += to_line(entries[first]) + '\n';
+  return lines;
 }
 
 }  // namespace
@@ -96,55 +132,51 @@ Result<void> InputHistory::open(const std::filesystem::path& file, bool read_onl
   }
   const auto size = static_cast<std::size_t>(info.st_size);
   std::string text;
-  if (!read_tail(opened.get(), size, 2 * kMostFileBytes, text)) {
-    return file_error(file, "reading it");
-  }
+  if (!read_tail(opened.get(), size, text)) return file_error(file, "reading it");
   if (!read_only) file_ = file;
-  const bool too_long = size > kMostFileBytes;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    auto entry = end - at <= kMostLineBytes ? from_line(std::string_view(text).substr(at, end - at))
-                                            : std::nullopt;
-    if (entry) {
-      entries_.push_back(std::move(*entry));
-    } else {
-      ++damaged_lines_;
-    }
-    at = end + 1;
-  }
+  damaged_lines_ = take_entries(text, entries_);
   const bool too_many = entries_.size() > kMostEntries;
   while (entries_.size() > kMostEntries)
     entries_.pop_front();
-  if (read_only || (!too_long && !too_many && damaged_lines_ == 0)) return {};
-
-  // Written anew in place, under the lock that add() takes: half the bytes stay, so that this
-  // happens seldom.
-  std::size_t first = entries_.size();
-  std::size_t bytes = 0;
-  while (first > 0 && bytes < kMostFileBytes / 2)
-    bytes += to_line(entries_[--first]).size() + 1;
-  std::string kept;
-  for (std::size_t i = first; i < entries_.size(); ++i)
-    kept += to_line(entries_[i]) + '\n';
-  FileDescriptor out(::open(file.c_str(), O_WRONLY | O_CLOEXEC));
-  if (!out.is_open() || ::flock(out.get(), LOCK_EX) != 0 || ::ftruncate(out.get(), 0) != 0 ||
-      !write_all(out.get(), kept)) {
-    file_.clear();
-    return file_error(file, "shortening it");
-  }
-  return {};
+  const bool sound = size <= kMostFileBytes && !too_many && damaged_lines_ == 0;
+  const bool seen_by_others = (info.st_mode & kOthers) != 0;
+  if (read_only || (sound && !seen_by_others)) return {};
+  auto mended = append({});
+  if (!mended) file_.clear();
+  return mended;
 }
 
-Result<void> InputHistory::append(std::string_view line) {
+/// With no line it only sees to the file's mode and bounds.
+Result<void> InputHistory::append(const std::string& line) {
   std::error_code error;
   const auto folder = file_.parent_path();
   if (std::filesystem::create_directories(folder, error)) {
     std::filesystem::permissions(folder, std::filesystem::perms::owner_all, error);
   }
   const FileDescriptor out(
-      ::open(file_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, S_IRUSR | S_IWUSR));
-  if (!out.is_open() || ::flock(out.get(), LOCK_EX) != 0 || !write_all(out.get(), line)) {
+      ::open(file_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, S_IRUSR | S_IWUSR));
+  struct stat info {};
+  if (!out.is_open() || ::flock(out.get(), LOCK_EX) != 0 || ::fstat(out.get(), &info) != 0) {
     return file_error(file_, "adding to it");
+  }
+  // What others may read is not added to.
+  if ((info.st_mode & kOthers) != 0 && ::fchmod(out.get(), S_IRUSR | S_IWUSR) != 0) {
+    return file_error(file_, "hiding it from others");
+  }
+  const auto size = static_cast<std::size_t>(info.st_size);
+  std::string text;
+  if (!read_tail(out.get(), size, text)) return file_error(file_, "reading it");
+  std::deque<std::string> there;
+  const std::size_t damaged = take_entries(text, there);
+  if (damaged == 0 && size + line.size() <= kMostFileBytes &&
+      there.size() + (line.empty() ? 0 : 1) <= kMostEntries) {
+    if (!write_all(out.get(), line)) return file_error(file_, "adding to it");
+    return {};
+  }
+  // Written anew in place, under the lock: a part stays, so that this happens seldom.
+  const std::string kept = newest_lines(there) + line;
+  if (::ftruncate(out.get(), 0) != 0 || !write_all(out.get(), kept)) {
+    return file_error(file_, "shortening it");
   }
   return {};
 }

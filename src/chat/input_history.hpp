@@ -11,8 +11,9 @@
 namespace ingot {
 
 /// What a user has entered, newest last, and the file that remembers it: one entry a line, LF
-/// written as \n and a backslash as \\, for its owner's eyes only. Any number of programs may add
-/// to one file. One thread at a time.
+/// written as \n and a backslash as \\, for its owner's eyes only, whatever its mode was before.
+/// Any number of programs may add to one file, and together they keep it within the bounds. One
+/// thread at a time.
 class InputHistory {
  public:
   static constexpr std::size_t kMostEntries = 2000;
@@ -24,9 +25,9 @@ class InputHistory {
   InputHistory() = default;
 
   /// Takes the entries of `file`, which need not exist, and adds to it from now on unless
-  /// `read_only`. Lines that are not entries are left out and counted. A file beyond the bounds
-  /// loses its oldest entries.
-  /// Error: io; entries are then kept in memory alone.
+  /// `read_only`. Lines that are not entries are left out and counted. A file beyond the bounds,
+  /// now or when an entry would take it there, loses its oldest entries. Error: io; entries are
+  /// then kept in memory alone.
   [[nodiscard]] Result<void> open(const std::filesystem::path& file, bool read_only);
   std::size_t damaged_lines() const { return damaged_lines_; }
 
@@ -37,7 +38,7 @@ class InputHistory {
   const std::deque<std::string>& entries() const { return entries_; }
 
  private:
-  Result<void> append(std::string_view line);
+  Result<void> append(const std::string& line);
 
   std::deque<std::string> entries_;
   std::filesystem::path file_;  ///< empty: nothing is written

@@ -63,21 +63,26 @@ void LineInput::suspend() {
   hooks_.write(view_.finish());
   with_terminal_restored([] { ::raise(SIGTSTP); });
   terminal_.for_editing();
-  view_.resize(terminal_.size().columns, terminal_.size().rows);
+  fit_window();
+}
+
+void LineInput::fit_window() {
+  const auto size = terminal_.size();
+  view_.resize(size.columns, size.rows);
 }
 
 LineInput::Read LineInput::read(std::string_view prompt, std::string_view continuation) {
   prompt_ = prompt;
   continuation_ = continuation;
   terminal_.for_editing();
-  const auto size = terminal_.size();
-  view_.resize(size.columns, size.rows);
+  fit_window();
   view_.forget();
   draw();
+  bool touched = false;
   const auto leave = [&](Kind kind) {
     hooks_.write(view_.finish());
     terminal_.for_answering();
-    return Read{kind};
+    return Read{kind, {}, {}, touched};
   };
   bool stale = false;  // what is on the screen
   bool no_more = false;
@@ -103,16 +108,24 @@ LineInput::Read LineInput::read(std::string_view prompt, std::string_view contin
           break;
         case Fill::gone:
           return leave(Kind::gone);
-        case Fill::woken: {
-          if (!hooks_.go_on_after_wake()) return leave(Kind::woken);
-          const auto now = terminal_.size();
-          view_.resize(now.columns, now.rows);
-          draw();
+        case Fill::woken:
+          switch (hooks_.after_wake()) {
+            case Wake::leave:
+              return leave(Kind::woken);
+            case Wake::interrupt:
+              if (decoder_.in_paste()) decoder_.abandon_paste();
+              kept_.push_front({Key::interrupt});
+              break;
+            case Wake::go_on:
+              fit_window();
+              draw();
+              break;
+          }
           break;
-        }
       }
       continue;
     }
+    touched |= event->key != Key::interrupt || !editor_.text().empty();
     switch (editor_.handle(*event)) {
       case LineEditor::Outcome::nothing:
         break;
@@ -155,10 +168,12 @@ LineInput::Read LineInput::read(std::string_view prompt, std::string_view contin
         break;
       case LineEditor::Outcome::external_editor: {
         hooks_.write(view_.erase());
-        std::string text;
+        std::optional<std::string> text;
         with_terminal_restored([&] { text = hooks_.edit_elsewhere(editor_.text()); });
+        if (hooks_.after_wake() == Wake::leave) return leave(Kind::woken);
         terminal_.for_editing();
-        editor_.set_text(std::move(text));
+        fit_window();
+        if (text) editor_.set_text(std::move(*text));
         stale = true;
         break;
       }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -15,29 +16,35 @@ namespace ingot {
 /// editing inside read(), for answering outside. One thread.
 class LineInput {
  public:
+  enum class Wake {
+    go_on,
+    interrupt,  ///< as if Ctrl-C had been pressed
+    leave,
+  };
   struct Hooks {
     Terminal::Write write;
     LineEditor::Complete complete;
-    /// Gets the text so far and returns what an editor program made of it; the terminal is as it
-    /// was before us meanwhile.
-    std::function<std::string(std::string)> edit_elsewhere;
+    /// Gets the text so far and returns what an editor program made of it, or nothing where it
+    /// failed; the terminal is as it was before us meanwhile.
+    std::function<std::optional<std::string>(std::string)> edit_elsewhere;
     /// Ctrl-T: writes whole lines, or nothing.
     std::function<void()> unfold;
-    /// The wake descriptor became readable: whether to go on reading. Must leave it unreadable
-    /// then.
-    std::function<bool()> go_on_after_wake;
+    /// The wake descriptor became readable, or something else ran that may have read it. Must leave
+    /// it unreadable.
+    std::function<Wake()> after_wake;
   };
   enum class Kind {
     message,
     interrupted,   ///< Ctrl-C, with nothing typed
     end_of_input,  ///< Ctrl-D, with nothing typed
     gone,          ///< the terminal is gone
-    woken,         ///< go_on_after_wake() said no
+    woken,         ///< after_wake() said so
   };
   struct Read {
     Kind kind = Kind::message;
     TypedMessage message = {};
     std::string typed = {};  ///< as it stood on the screen, for the history
+    bool touched = false;    ///< another key than Ctrl-C came before
   };
 
   LineInput(int fd, int wake_fd, const InputHistory& history, Hooks hooks);
@@ -59,6 +66,7 @@ class LineInput {
   Fill fill(int timeout_ms);
   bool input_ready() const;
   void draw();
+  void fit_window();
   void suspend();
 
   int fd_;

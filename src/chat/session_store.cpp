@@ -18,6 +18,12 @@ bool SessionStore::is_path(std::string_view name) {
   return name.find('/') != std::string_view::npos || name.ends_with(kExtension);
 }
 
+std::filesystem::path SessionStore::key_of(const std::filesystem::path& file) {
+  std::error_code error;
+  const auto absolute = std::filesystem::absolute(file, error);
+  return (error ? file : absolute).lexically_normal();
+}
+
 Result<void> SessionStore::check_name(std::string_view name) {
   const bool sound = !name.empty() && name.size() <= kMostNameBytes && name[0] != '.' &&
                      name[0] != '-' && is_utf8(name) &&

@@ -28,6 +28,8 @@ class SessionStore {
   [[nodiscard]] Result<std::filesystem::path> file_of(std::string_view name) const;
   /// Whether it names a file, and no session in the folder.
   static bool is_path(std::string_view name);
+  /// One file has one key, whatever way it was named.
+  static std::filesystem::path key_of(const std::filesystem::path& file);
   /// A name that can stand for a session.
   [[nodiscard]] static Result<void> check_name(std::string_view name);
 

@@ -15,6 +15,9 @@ std::string turn_line(const TurnStats& stats);
 /// The same as one JSON object, without a line's end.
 std::string turn_json(const TurnStats& stats);
 
+/// What all answers of a chat cost, as one JSON object, without a line's end.
+std::string totals_json(int answers, const TurnStats& totals);
+
 /// An answer as one JSON object: a message in the OpenAI chat format, with `finish_reason` and
 /// `stats` beside it.
 std::string answer_json(const ChatMessage& answer, const TurnStats& stats);

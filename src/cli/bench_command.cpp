@@ -353,7 +353,7 @@ int run_bench(const BenchOptions& options, std::FILE* out) {
   if (options.what == BenchOptions::What::serve) {
     const DeviceChoice choice = value_or_throw(choose_device(
         options.device, value_or_throw(device_list("", options.tp_size)), options.environment));
-    if (options.device == "auto") log::info("{}", choice.reason);
+    if (options.device == "auto") log::info("{}", device_notice(choice));
     if (choice.device == Device::cpu) {
       if (!overrides.empty()) {
         log::warn(

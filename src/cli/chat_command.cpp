@@ -37,6 +37,7 @@ Result<void> check_conversation_fits(const ChatOptions& options, const OpenedMod
 }  // namespace
 
 int run_chat(const ChatOptions& options) {
+  value_or_throw(check_session(options));
   std::vector<ChatMessage> messages;
   if (!options.conversation.empty()) messages = read_conversation(options.conversation);
   std::vector<std::string> tools;
@@ -56,6 +57,7 @@ int run_chat(const ChatOptions& options) {
     }
   }
   const Digest fingerprint = value_or_throw(model_fingerprint(opened.checkpoint));
+  if (options.plain) opened.device_reason.clear();  // scripts need no notices
   LoadedModel model =
       value_or_throw(load_weights(std::move(opened), options.settings, options.environment));
   model.fingerprint = fingerprint;

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "src/cli/environment.hpp"
 #include "src/cli/settings.hpp"
@@ -11,6 +12,7 @@ namespace ingot {
 
 struct ChatOptions {
   Settings settings;
+  std::vector<const SettingSpec*> given = {};  ///< session settings that flags named
   Environment environment;
   std::optional<std::string> prompt;   ///< --prompt: one question, one answer
   std::filesystem::path conversation;  ///< --conversation: messages to begin with

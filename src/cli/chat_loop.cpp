@@ -3,13 +3,17 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <utility>
 
 #include "runtime/base/log.hpp"
+#include "src/chat/file_argument.hpp"
+#include "src/checkpoint/problems.hpp"
 #include "src/cli/edit_file.hpp"
 #include "src/cli/numeric_report.hpp"
 #include "src/cli/standard_output.hpp"
+#include "src/text/json_value.hpp"
 #include "src/text/terminal_text.hpp"
 #include "src/text/utf8.hpp"
 
@@ -35,11 +39,10 @@ ChatLoop::ChatLoop(const ChatOptions& options, LoadedModel& model)
       plain_(options.plain || options.json),
       terminal_out_(!plain_ && ::isatty(STDOUT_FILENO) == 1),
       interactive_(terminal_out_ && !options.prompt && ::isatty(STDIN_FILENO) == 1),
+      script_(!interactive_ && !options.prompt && ::isatty(STDIN_FILENO) != 1),
       colour_(terminal_out_ && !options.environment.no_color && !options.environment.dumb_terminal),
       interrupt_(interactive_ ? Listening::to_a_terminal : Listening::to_programs),
-      store_(options.environment.state_home.empty()
-                 ? std::filesystem::path()
-                 : options.environment.state_home / "ingot" / "sessions") {
+      store_(session_store(options.environment)) {
   switch_to(add_session("", options.settings));
 }
 
@@ -47,14 +50,34 @@ ChatLoop::~ChatLoop() = default;
 
 void ChatLoop::begin_with(std::vector<ChatMessage> messages) {
   value_or_throw(session().load(std::move(messages)));
+  if (!prefer_system_flag()) return;
+  log::info("--system goes before the system message of {}", options_.conversation.string());
 }
 
 void ChatLoop::say(std::string_view line) const {
   if (interactive_) write_out(fmt::format("{}\n", for_terminal(line)));
 }
 
+void ChatLoop::tell(std::string_view text) {
+  if (options_.json) {
+    shown_ += text;
+  } else {
+    write_out(text);
+  }
+}
+
 void ChatLoop::complain(const Error& error) {
   log::error("{}", for_terminal(error.message));
+  failed_ = true;
+  // At a terminal somebody has read it and goes on.
+  if (!interactive_) status_ = std::max(status_, exit_status(error.code));
+}
+
+void ChatLoop::end_script(std::string_view failed) {
+  if (!script_ || interrupt_.requested() != 0) return;
+  leave_ = true;
+  log::error("line {}: {} failed, and the script ends here: what follows was meant for it",
+             line_number_, for_terminal(failed));
 }
 
 void ChatLoop::open_history() {
@@ -63,21 +86,28 @@ void ChatLoop::open_history() {
   auto opened = history_.open(home / "ingot" / "chat_history", options_.private_mode);
   if (!opened) log::warn("{}", opened.error().message);
   if (history_.damaged_lines() > 0) {
-    log::warn("the input history {} has {} damaged lines, which are left out",
-              (home / "ingot" / "chat_history").string(), history_.damaged_lines());
+    log::warn("the input history {} is damaged: {} left out",
+              (home / "ingot" / "chat_history").string(),
+              counted(history_.damaged_lines(), "line"));
   }
 }
 
-std::string ChatLoop::edit_text(const std::string& text) {
-  auto edited = edit_in_program(options_.environment.editor, text);
-  // A Ctrl-C in the editor was the editor's.
-  if (interactive_ && interrupt_.requested() == SIGINT) interrupt_.reset();
+std::optional<std::string> ChatLoop::edit_text(const std::string& text) {
+  const auto ended_by = [this] {
+    interrupt_.take_resize();
+    // A Ctrl-C in the editor is the editor's.
+    if (interactive_) (void)interrupt_.take_interrupt();
+    return interrupt_.requested();
+  };
+  auto edited = edit_in_program(options_.environment.editor, text, interrupt_.wake_fd(), ended_by);
+  (void)ended_by();
   if (edited) return as_text(*edited);
   complain(edited.error());
-  return text;
+  return std::nullopt;
 }
 
 LineInput::Read ChatLoop::next_line() {
+  bool touched = false;
   while (true) {
     if (interactive_) write_out(joiner_.empty() ? kPrompt : kContinuation);
     auto line = value_or_throw(reader_->next());
@@ -86,12 +116,11 @@ LineInput::Read ChatLoop::next_line() {
         interrupt_.take_resize();
         continue;
       }
-      if (!interactive_ || interrupt_.requested() != SIGINT) return {Kind::woken};
+      if (!interactive_ || !interrupt_.take_interrupt()) return {Kind::woken};
       write_out("\n");
-      const bool empty = joiner_.empty();
+      if (joiner_.empty()) return {Kind::interrupted, {}, {}, touched};
       joiner_ = {};
-      interrupt_.reset();
-      if (empty) return {Kind::interrupted};
+      touched = true;
       continue;
     }
     if (!line) {
@@ -100,12 +129,13 @@ LineInput::Read ChatLoop::next_line() {
       return {Kind::end_of_input};
     }
     if (line->too_long || joiner_.bytes() + line->text.size() > kMaxLineBytes) {
-      log::error("line {}: the message is longer than {} MiB and was not read", line->number,
-                 kMaxLineBytes >> 20);
-      status_ = 2;
+      complain({ErrorCode::invalid_argument,
+                fmt::format("line {}: the message is longer than {} MiB and was not read",
+                            line->number, kMaxLineBytes >> 20)});
       joiner_ = {};
       continue;
     }
+    line_number_ = line->number;
     if (auto message = joiner_.push(std::move(line->text))) {
       return {Kind::message, std::move(*message)};
     }
@@ -121,23 +151,31 @@ LineInput::Read ChatLoop::next_message() {
 }
 
 std::optional<int> ChatLoop::after_signal() {
+  if (interactive_) (void)interrupt_.take_interrupt();
   const int signal = interrupt_.requested();
   if (signal == 0) return std::nullopt;
-  if (!interactive_ || signal != SIGINT) return interrupted_status(signal);
-  interrupt_.reset();
-  return std::nullopt;
+  return interrupted_status(signal);
 }
 
 void ChatLoop::handle(TypedMessage message) {
   if (is_blank(message.text) && message.text.find('\n') == std::string::npos) return;
   if (const auto command = as_command(message)) {
-    if (auto ran = run_chat_command(*command, *this); !ran) complain(ran.error());
-    return;
+    return run_command(*command);
   }
   std::string text = as_text(std::move(message.text));
   if (!session().open_calls().empty()) return take_result(std::move(text));
   text.insert(0, std::exchange(now_->attached, {}));
   answer(Turn::question, std::move(text));
+}
+
+void ChatLoop::run_command(const CommandLine& command) {
+  failed_ = false;
+  if (auto ran = run_chat_command(command, *this); !ran) complain(ran.error());
+  if (const std::string text = std::exchange(shown_, {}); !text.empty()) {
+    write_out(fmt::format("{{\"command\": {}, \"output\": {}}}\n",
+                          to_python_json(std::string(command.name)), to_python_json(text)));
+  }
+  if (failed_ && ends_script(command.name)) end_script(command.name);
 }
 
 int ChatLoop::read_messages() {
@@ -151,7 +189,7 @@ int ChatLoop::read_messages() {
         handle(std::move(read.message));
         break;
       case Kind::interrupted:
-        if (leaving) return interrupted_status(SIGINT);
+        if (leaving && !read.touched) return interrupted_status(SIGINT);
         say("Once more to leave, or /quit.");
         leaving = true;
         continue;  // the next one may have come already
@@ -159,8 +197,6 @@ int ChatLoop::read_messages() {
       case Kind::gone:
         return after_signal().value_or(status_);
       case Kind::woken:
-        // Between two lines the terminal makes a signal of the key.
-        if (leaving && interrupt_.requested() == SIGINT) return interrupted_status(SIGINT);
         break;
     }
     if (const auto status = after_signal()) return *status;
@@ -171,12 +207,20 @@ int ChatLoop::read_messages() {
 int ChatLoop::run() {
   try {
     const int status = converse();
-    save_on_leaving(false);
-    return status;
+    const bool saved = save_on_leaving(Leaving::as_asked);
+    report_totals();
+    return saved ? status : std::max(status, exit_status(ErrorCode::io));
   } catch (const ClosedPipe&) {
-    save_on_leaving(true);
+    (void)save_on_leaving(Leaving::unheard);
+    report_totals();
     // A terminal that hangs up says so twice.
     if (const auto status = after_signal()) return *status;
+    throw;
+  } catch (...) {
+    // What went wrong is told above us; what was said until then is kept, a question without its
+    // answer, too.
+    now_->unsaved |= session().awaits_answer();
+    (void)save_on_leaving(Leaving::cut_short);
     throw;
   }
 }
@@ -196,9 +240,10 @@ int ChatLoop::converse() {
       if (last_thought_.empty()) return;
       write_out(for_terminal(last_thought_) + (last_thought_.ends_with('\n') ? "" : "\n"));
     };
-    hooks.go_on_after_wake = [this] {
+    hooks.after_wake = [this] {
       interrupt_.take_resize();
-      return interrupt_.requested() == 0;
+      if (interrupt_.take_interrupt()) return LineInput::Wake::interrupt;
+      return interrupt_.requested() == 0 ? LineInput::Wake::go_on : LineInput::Wake::leave;
     };
     input_ =
         std::make_unique<LineInput>(STDIN_FILENO, interrupt_.wake_fd(), history_, std::move(hooks));
@@ -219,7 +264,10 @@ int talk(const ChatOptions& options, LoadedModel& model, std::vector<ChatMessage
   ignore_closed_pipes();
   try {
     ChatLoop chat(options, model);
-    if (!options.session.empty()) chat.go_on_with(options.session);
+    if (!options.session.empty()) {
+      value_or_throw(check_session(options));
+      chat.go_on_with(with_home(options.session, options.environment.home));
+    }
     if (!messages.empty()) chat.begin_with(std::move(messages));
     if (!tools.empty()) chat.offer_tools(std::move(tools));
     const int status = chat.run();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <map>
 #include <memory>
 #include <optional>
@@ -27,7 +28,7 @@ struct OpenSession {
   Settings settings;
   std::unique_ptr<ChatSession> session;
   TurnStats totals;
-  int turns = 0;
+  int answers = 0;
   bool warned = false;        ///< that the context ends soon
   std::string attached;       ///< goes in front of the next message
   std::string refused;        ///< the last question, where it could not be answered
@@ -65,6 +66,10 @@ class ChatLoop final : private ChatActions {
   /// What a signal that came means: an exit status, or go on.
   std::optional<int> after_signal();
   void handle(TypedMessage message);
+  void run_command(const CommandLine& command);
+  /// What comes next would be asked in another conversation than its author meant: in a script
+  /// nothing more is read.
+  void end_script(std::string_view failed);
 
   enum class Turn { question, as_it_stands, again };
   /// One answer, with the calls of functions that it makes where a command answers these.
@@ -77,6 +82,11 @@ class ChatLoop final : private ChatActions {
   bool run_tool_command();
 
   void apply_settings();
+  /// The settings that the command line names go before those of the session that is gone on with;
+  /// says where they differ. Throws EngineError where they do not go together with the others.
+  void prefer_flags();
+  /// Whether that changed anything.
+  bool prefer_system_flag();
   OpenSession& add_session(std::string name, Settings settings);
   OpenSession* find_open(std::string_view name);
   void switch_to(OpenSession& open);
@@ -90,20 +100,39 @@ class ChatLoop final : private ChatActions {
   void close_session(const OpenSession& open);
   /// Gives back what the engine holds of the others; whether that was anything.
   bool release_other_sessions();
+  struct SaveOptions {
+    bool any_session = false;    ///< replaces another one
+    bool without_state = false;  ///< of the engine: the conversation alone
+  };
   /// Returns what was saved, for people.
   Result<std::string> save_as(OpenSession& open, const std::filesystem::path& file,
-                              bool any_session = false);
-  /// Saves what the user would miss. Never throws.
-  void save_on_leaving(bool quietly);
-  void save_on_leaving(OpenSession& open, bool quietly);
+                              const SaveOptions& how);
+  Result<std::string> save_as(OpenSession& open, const std::filesystem::path& file) {
+    return save_as(open, file, {});
+  }
+  /// Without the engine's state where that is not to be had. Never throws.
+  Result<std::string> save_in_any_case(OpenSession& open, const std::filesystem::path& file);
+  enum class Leaving {
+    as_asked,   ///< or by a signal
+    cut_short,  ///< by an error
+    unheard,    ///< nobody reads our output any more
+  };
+  /// Saves what the user would miss. False where a session that was given a name is not. Never
+  /// throws.
+  bool save_on_leaving(Leaving leaving);
+  bool save_on_leaving(OpenSession& open, Leaving leaving);
   /// Reads a session file into a session that is open from then on. Error: the running one is as it
   /// was.
   Result<OpenSession*> open_saved(const std::filesystem::path& file, std::string name);
   ChatSession& session() { return *now_->session; }
   const ChatSession& session() const { return *now_->session; }
   void say(std::string_view line) const;
+  /// What a command was asked for.
+  void tell(std::string_view text);
   void complain(const Error& error);
-  std::string edit_text(const std::string& text);
+  void report_totals() const;
+  /// Nothing where the editor failed.
+  std::optional<std::string> edit_text(const std::string& text);
   Completions complete(std::string_view before) const;
   std::vector<std::string> argument_words(ArgumentKind kind, std::string_view begun) const;
 
@@ -126,13 +155,14 @@ class ChatLoop final : private ChatActions {
   void export_to(std::string_view file) override;
   void tool(std::string_view file) override;
   void quit(std::string_view) override;
-  void show_settings() const;
+  void show_settings();
 
   const ChatOptions& options_;
   LoadedModel& model_;
   const bool plain_;         ///< a terminal counts as a pipe
   const bool terminal_out_;  ///< a person reads our output
   const bool interactive_;   ///< and writes our input
+  const bool script_;        ///< nobody sits before our input
   const bool colour_;
   InterruptGuard interrupt_;
   SessionStore store_;
@@ -145,11 +175,24 @@ class ChatLoop final : private ChatActions {
   LineJoiner joiner_;
   bool fold_ = false;       ///< thinking is shown as how much there is
   bool show_stats_ = true;  ///< a line after each answer, on a terminal
+  TurnStats totals_;        ///< of all sessions, those that are closed among them
+  int answers_ = 0;
   std::string last_thought_;
+  std::string shown_;  ///< by the command that runs, for a line of JSON
+  std::int64_t line_number_ = 0;
+  bool failed_ = false;  ///< complain() was called
   bool leave_ = false;
-  bool reader_gone_ = false;  ///< nobody reads our output any more
+  std::exception_ptr output_lost_;  ///< why nothing can be written any more
   int status_ = 0;
 };
+
+/// Where the sessions of this user lie.
+SessionStore session_store(const Environment& environment);
+
+/// Whether --session can be gone on with, or begun, before anything large is loaded. Errors:
+/// invalid_argument for a name that is none, and where --conversation would take a saved one's
+/// place; not_found where the folder of a path is missing.
+[[nodiscard]] Result<void> check_session(const ChatOptions& options);
 
 /// A whole chat with a model that is loaded: what `ingot chat` does from there on.
 /// @param messages  to begin with, checked; may be empty

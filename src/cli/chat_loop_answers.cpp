@@ -29,19 +29,19 @@ Result<TurnStats> ChatLoop::generate(Turn turn, std::string question, AnswerView
   Progress progress(std::move(output));
   const auto on_delta = [&](const OutputDelta& delta) {
     progress.clear();
-    if (options_.json || reader_gone_) return;
+    if (options_.json || output_lost_) return;
     // What came so far is to be kept: the answer ends as if it had been stopped.
     try {
       view.show(delta);
-    } catch (const ClosedPipe&) {
-      reader_gone_ = true;
+    } catch (...) {
+      output_lost_ = std::current_exception();
     }
   };
   const auto on_prefill = [&](std::int64_t done, std::int64_t all) {
     if (progress.due()) progress.show(fmt::format("reading: {} of {} tokens", done, all));
   };
   const auto should_stop = [&] {
-    if (reader_gone_ || interrupt_.requested() != 0) return true;
+    if (output_lost_ || interrupt_.requested() != 0) return true;
     interrupt_.take_resize();
     if (input_) {
       input_->poll_keys([&](const KeyEvent& event) {
@@ -78,11 +78,10 @@ std::optional<TurnStats> ChatLoop::answer_once(Turn turn, std::string question) 
   if (!stats) {
     if (turn == Turn::question) now_->refused = std::move(again);
     complain(stats.error());
-    if (!interactive_) status_ = exit_status(stats.error().code);
     return std::nullopt;
   }
   now_->unsaved = true;
-  if (reader_gone_) throw ClosedPipe();
+  if (output_lost_) std::rethrow_exception(output_lost_);
   if (!options_.json) view.end();
   last_thought_ = view.thought();
   report(*stats);
@@ -101,12 +100,14 @@ void ChatLoop::answer(Turn turn, std::string question) {
       return;
     }
     if (round == kMostToolRounds) {
-      return complain({ErrorCode::invalid_argument,
-                       fmt::format("the model has called functions {} times in a row; enter the "
-                                   "result yourself to go on",
-                                   kMostToolRounds)});
+      complain({ErrorCode::exhausted,
+                fmt::format("the answer is not finished: the model has called "
+                            "functions {} times in a row{}",
+                            kMostToolRounds,
+                            interactive_ ? "; enter the result yourself to go on" : "")});
+      return end_script("answering a call of a function");
     }
-    if (!run_tool_command()) return;
+    if (!run_tool_command()) return end_script("answering a call of a function");
     stats = answer_once(Turn::as_it_stands, {});
   }
 }
@@ -120,7 +121,6 @@ bool ChatLoop::run_tool_command() {
                              });
     if (!result) {
       complain(result.error());
-      if (!interactive_) status_ = exit_status(result.error().code);
       return false;
     }
     while (result->ends_with('\n'))
@@ -144,12 +144,12 @@ void ChatLoop::take_result(std::string result) {
 
 void ChatLoop::report(const TurnStats& stats) {
   OpenSession& now = *now_;
-  ++now.turns;
-  now.totals.prompt_tokens += stats.prompt_tokens;
-  now.totals.reused_tokens += stats.reused_tokens;
-  now.totals.thinking_tokens += stats.thinking_tokens;
-  now.totals.answer_tokens += stats.answer_tokens;
-  now.totals.total_s += stats.total_s;
+  now.totals += stats;
+  totals_ += stats;
+  if (stats.any_token()) {
+    ++now.answers;
+    ++answers_;
+  }
 
   const auto& messages = session().messages();
   const bool answered = !messages.empty() && messages.back().role == Role::assistant;
@@ -170,6 +170,10 @@ void ChatLoop::report(const TurnStats& stats) {
         "and nothing is dropped: /undo or /new make room, --context N gives more",
         stats.context_tokens, stats.context_limit);
   }
+}
+
+void ChatLoop::report_totals() const {
+  if (options_.stats) write_error(totals_json(answers_, totals_) + "\n");
 }
 
 }  // namespace ingot

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "src/chat/file_argument.hpp"
+#include "src/checkpoint/problems.hpp"
 #include "src/cli/chat_loop.hpp"
 #include "src/cli/session_settings.hpp"
 #include "src/cli/standard_output.hpp"
@@ -27,14 +29,18 @@ std::pair<std::string_view, std::string_view> first_word(std::string_view text) 
 
 void ChatLoop::help(std::string_view command) {
   if (command.empty()) {
-    write_out(chat_commands_help());
-    write_out(kKeys);
+    tell(chat_commands_help());
+    tell(kKeys);
     return;
   }
   const std::string name =
       command.starts_with('/') ? std::string(command) : fmt::format("/{}", command);
   if (const ChatCommand* found = find_chat_command(name)) {
-    write_out(fmt::format("{} {}\n  {}\n", found->name, found->arguments, found->help));
+    std::string text(found->help);
+    for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 3)
+      text.insert(at + 1, "  ");
+    const std::string_view blank = found->arguments.empty() ? "" : " ";
+    tell(fmt::format("{}{}{}\n  {}\n", found->name, blank, found->arguments, text));
   } else {
     complain({ErrorCode::not_found, fmt::format("{} is not a command; /help lists them", name)});
   }
@@ -54,30 +60,24 @@ void ChatLoop::retry(std::string_view) {
 }
 
 void ChatLoop::edit(std::string_view text) {
-  std::string edited;
-  const auto run = [&] { edited = edit_text(std::string(text)); };
+  std::optional<std::string> written;
+  const auto run = [&] { written = edit_text(std::string(text)); };
   if (input_) {
     input_->with_terminal_restored(run);
   } else {
     run();
   }
-  while (edited.ends_with('\n'))
-    edited.pop_back();
-  if (is_blank(edited)) return say("Nothing was written, so nothing is sent.");
+  if (!written) {
+    // What was to be edited is not lost, and not sent either.
+    if (input_) input_->set_text(std::string(text));
+    return;
+  }
+  std::string edited = std::move(*written);
+  if (edited.find_first_not_of(" \t\r\n") == std::string::npos)
+    return say("Nothing was written, so nothing is sent.");
   if (interactive_) write_out(for_terminal(edited) + "\n");
   (void)history_.add(edited);  // the first failure was reported
   answer(Turn::question, std::move(edited));
-}
-
-void ChatLoop::set_system(std::string_view text) {
-  if (text.empty()) {
-    write_out(now_->settings.system.empty() ? "There is no system message.\n"
-                                            : for_terminal(now_->settings.system) + "\n");
-    return;
-  }
-  now_->settings.system = text == "none" ? std::string() : std::string(text);
-  session().set_system(now_->settings.system);
-  say(now_->settings.system.empty() ? "No system message any more." : "The system message is set.");
 }
 
 void ChatLoop::apply_settings() {
@@ -119,15 +119,15 @@ void ChatLoop::think(std::string_view effort) {
   now_->settings = std::move(changed);
   apply_settings();
   const auto budget = now_->settings.thinking_budget;
-  write_out(fmt::format("thinking {}{}\n", now_->settings.thinking,
-                        budget ? fmt::format(", at most {} tokens", *budget) : ""));
+  tell(fmt::format("thinking {}{}\n", now_->settings.thinking,
+                   budget ? fmt::format(", at most {} tokens", *budget) : ""));
 }
 
-void ChatLoop::show_settings() const {
+void ChatLoop::show_settings() {
   for (const SettingSpec& spec : setting_specs()) {
     if (!is_session_setting(spec)) continue;
-    write_out(fmt::format("{:<20} {:<12} {}\n", short_name(spec),
-                          for_terminal(show(now_->settings, spec)), spec.doc));
+    tell(fmt::format("{:<20} {:<12} {}\n", short_name(spec),
+                     for_terminal(show(now_->settings, spec)), spec.doc));
   }
 }
 
@@ -140,7 +140,7 @@ void ChatLoop::set(std::string_view assignment) {
                      fmt::format("/set: there is no setting \"{}\"; /set alone shows all", name)});
   }
   if (value.empty()) {
-    return write_out(fmt::format("{} = {}\n", name, for_terminal(show(now_->settings, *spec))));
+    return tell(fmt::format("{} = {}\n", name, for_terminal(show(now_->settings, *spec))));
   }
   const bool is_system = short_name(*spec) == "system";
   if (value != "unset" && short_name(*spec) == "thinking") return think(value);
@@ -170,12 +170,12 @@ void ChatLoop::stats(std::string_view on_or_off) {
         {ErrorCode::invalid_argument, fmt::format("/stats: on or off, not \"{}\"", on_or_off)});
   }
   const TurnStats& totals = now_->totals;
-  write_out(fmt::format(
-      "{} answers in {:.1f} s; prompts {} tokens, {} of them reused; thinking {}, answers {}\n"
-      "context: {} of {} tokens in use\n",
-      now_->turns, totals.total_s, totals.prompt_tokens, totals.reused_tokens,
-      totals.thinking_tokens, totals.answer_tokens, session().held_tokens(),
-      model_.engine->max_context()));
+  tell(
+      fmt::format("{} in {:.1f} s; prompts {} tokens, {} of them reused; thinking {}, answers {}\n"
+                  "context: {} of {} tokens in use\n",
+                  counted(static_cast<std::uint64_t>(now_->answers), "answer"), totals.total_s,
+                  totals.prompt_tokens, totals.reused_tokens, totals.thinking_tokens,
+                  totals.answer_tokens, session().context_tokens(), model_.engine->max_context()));
 }
 
 void ChatLoop::tokens(std::string_view text) {
@@ -185,7 +185,7 @@ void ChatLoop::tokens(std::string_view text) {
     if (text.empty() && message.role == Role::user) shown = message.content;
   }
   const std::vector<TokenId> ids = model_.tokenizer->encode(shown);
-  write_out(fmt::format("{} tokens: {}\n", ids.size(), fmt::join(ids, " ")));
+  tell(fmt::format("{}: {}\n", counted(ids.size(), "token"), fmt::join(ids, " ")));
 }
 
 void ChatLoop::quit(std::string_view) {
@@ -205,6 +205,9 @@ std::vector<std::string> ChatLoop::argument_words(ArgumentKind kind, std::string
     case ArgumentKind::text:
       break;
     case ArgumentKind::session:
+      if (begun.find_first_of("/~\"'") != std::string_view::npos) {
+        return file_completions(begun, options_.environment.home);
+      }
       for (const auto& open : open_) {
         if (!open->name.empty()) words.push_back(open->name);
       }
@@ -230,7 +233,7 @@ std::vector<std::string> ChatLoop::argument_words(ArgumentKind kind, std::string
       }
       break;
     case ArgumentKind::file:
-      words = files_that_begin(begun);
+      words = file_completions(begun, options_.environment.home);
       break;
   }
   return words;

@@ -1,14 +1,15 @@
-// What a chat reads from files and writes to them: attachments, tools, exports.
+// What a chat reads from files and writes to them: system message, attachments, tools, exports.
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "runtime/base/atomic_publish.hpp"
+#include "src/chat/file_argument.hpp"
 #include "src/chat/transcript.hpp"
+#include "src/checkpoint/problems.hpp"
 #include "src/cli/chat_loop.hpp"
 #include "src/cli/read_text_file.hpp"
-#include "src/cli/standard_output.hpp"
 #include "src/text/terminal_text.hpp"
 #include "src/text/utf8.hpp"
 
@@ -27,29 +28,50 @@ Result<std::string> read_named_file(const std::filesystem::path& file, std::size
   return read_text_file(file == "-" ? "./-" : file, max_bytes);
 }
 
+/// The same of one that is to be text. `attempt` is what the error says was attempted.
+Result<std::string> read_named_text(std::string_view attempt, const std::filesystem::path& file) {
+  auto text = read_named_file(file, kMaxLineBytes);
+  if (!text || (is_utf8(*text) && text->find('\0') == std::string::npos)) return text;
+  return fail(ErrorCode::unsupported,
+              fmt::format("{} {}: it is no text in UTF-8 (byte {} is not)", attempt, file.string(),
+                          std::min(valid_utf8_prefix(*text), text->find('\0'))));
+}
+
 }  // namespace
+
+void ChatLoop::set_system(std::string_view text) {
+  if (text.empty()) {
+    const std::string now(session().system());
+    return tell(now.empty() ? "There is no system message.\n" : for_terminal(now) + "\n");
+  }
+  std::string changed(text == "none" ? std::string_view() : text);
+  if (text.starts_with('@')) {
+    auto read = read_named_text("reading the system message from",
+                                file_argument(text.substr(1), options_.environment.home));
+    if (!read) return complain(read.error());
+    changed = std::move(*read);
+    if (changed.ends_with('\n')) changed.pop_back();
+  }
+  now_->settings.system = std::move(changed);
+  session().set_system(now_->settings.system);
+  say(now_->settings.system.empty() ? "No system message any more." : "The system message is set.");
+}
 
 void ChatLoop::attach(std::string_view file) {
   if (file.empty()) {
     const bool had = !std::exchange(now_->attached, {}).empty();
     return say(had ? "Nothing is attached any more." : "Nothing is attached.");
   }
-  const std::filesystem::path path(file);
-  const auto text = read_named_file(path, kMaxLineBytes);
+  const std::filesystem::path path = file_argument(file, options_.environment.home);
+  const auto text = read_named_text("attaching", path);
   if (!text) return complain(text.error());
-  if (!is_utf8(*text) || text->find('\0') != std::string::npos) {
-    return complain(
-        {ErrorCode::unsupported,
-         fmt::format("attaching {}: it is no text in UTF-8 (byte {} is not)", path.string(),
-                     std::min(valid_utf8_prefix(*text), text->find('\0')))});
-  }
   now_->attached += attachment(path.filename().string(), *text);
-  say(fmt::format("{} goes in front of the next message: {} tokens.", path.filename().string(),
-                  model_.tokenizer->encode(*text).size()));
+  say(fmt::format("{} goes in front of the next message: {}.", path.filename().string(),
+                  counted(model_.tokenizer->encode(*text).size(), "token")));
 }
 
 void ChatLoop::export_to(std::string_view file) {
-  const std::filesystem::path path(file);
+  const std::filesystem::path path = file_argument(file, options_.environment.home);
   const auto& messages = session().messages();
   std::string text;
   if (path.extension() == ".md") {
@@ -73,7 +95,7 @@ void ChatLoop::export_to(std::string_view file) {
                                  path.string())});
   }
   if (auto written = publish_file(path, text); !written) return complain(written.error());
-  say(fmt::format("{} messages are in {}.", messages.size(), path.string()));
+  say(fmt::format("Written to {}: {}.", path.string(), counted(messages.size(), "message")));
 }
 
 void ChatLoop::tool(std::string_view file) {
@@ -81,12 +103,12 @@ void ChatLoop::tool(std::string_view file) {
     const auto& tools = session().options().tools;
     if (tools.empty()) return say("The model may call nothing.");
     for (const std::string& each : tools)
-      write_out(for_terminal(each) + "\n");
+      tell(for_terminal(each) + "\n");
     return;
   }
   std::vector<std::string> tools;
   if (file != "none") {
-    const std::filesystem::path path(file);
+    const std::filesystem::path path = file_argument(file, options_.environment.home);
     const auto json = read_named_file(path, kMaxMessagesBytes);
     if (!json) return complain(json.error());
     auto parsed = parse_chat_tools(*json, path.string());
@@ -96,7 +118,7 @@ void ChatLoop::tool(std::string_view file) {
   const std::size_t count = tools.size();
   session().set_tools(std::move(tools));
   say(count == 0 ? "The model may call nothing."
-                 : fmt::format("The model may call {} function{}.", count, count == 1 ? "" : "s"));
+                 : fmt::format("The model may call {}.", counted(count, "function")));
 }
 
 }  // namespace ingot

@@ -7,9 +7,10 @@
 #include <utility>
 
 #include "runtime/base/log.hpp"
+#include "src/chat/file_argument.hpp"
+#include "src/checkpoint/problems.hpp"
 #include "src/cli/chat_loop.hpp"
 #include "src/cli/session_settings.hpp"
-#include "src/cli/standard_output.hpp"
 #include "src/text/terminal_text.hpp"
 
 namespace ingot {
@@ -18,22 +19,6 @@ namespace {
 /// As many hold state in the engine at once; the one that was not used for longest gives its own
 /// back, and is fed again when it is returned to. Each takes up to five places of an engine's.
 constexpr std::size_t kMostWithState = 4;
-
-/// As many names are tried for a conversation whose own name is taken.
-constexpr int kMostNames = 10000;
-
-/// One file has one key, whatever way it was named.
-std::filesystem::path key_of(const std::filesystem::path& file) {
-  std::error_code error;
-  const auto absolute = std::filesystem::absolute(file, error);
-  return (error ? file : absolute).lexically_normal();
-}
-
-bool has_question(const ChatSession& session) {
-  const auto& messages = session.messages();
-  return std::any_of(messages.begin(), messages.end(),
-                     [](const ChatMessage& m) { return m.role != Role::system; });
-}
 
 std::string date_of(std::filesystem::file_time_type time) {
   const std::time_t seconds = std::chrono::system_clock::to_time_t(
@@ -62,23 +47,9 @@ OpenSession* ChatLoop::find_open(std::string_view name) {
     if (open->name.empty()) continue;
     if (open->name == name) return open.get();
     const auto its = store_.file_of(open->name);
-    if (file && its && key_of(*file) == key_of(*its)) return open.get();
+    if (file && its && SessionStore::key_of(*file) == SessionStore::key_of(*its)) return open.get();
   }
   return nullptr;
-}
-
-std::string ChatLoop::free_name(const std::string& name) const {
-  std::string free = name;
-  for (int number = 2; number < kMostNames; ++number) {
-    const auto file = store_.file_of(free);
-    std::error_code error;
-    const bool taken =
-        (file && std::filesystem::exists(std::filesystem::symlink_status(*file, error))) ||
-        std::any_of(open_.begin(), open_.end(), [&](const auto& o) { return o->name == free; });
-    if (!taken) break;
-    free = SessionStore::numbered(name, number);
-  }
-  return free;
 }
 
 bool ChatLoop::may_be_called(std::string_view name) {
@@ -101,7 +72,7 @@ void ChatLoop::leave_for(OpenSession& open) {
   OpenSession& before = *now_;
   switch_to(open);
   if (!before.name.empty()) return;
-  if (!has_question(*before.session)) return close_session(before);
+  if (!before.session->begun()) return close_session(before);
   before.name = free_name(SessionStore::automatic_name());
   before.automatic = true;
   say(fmt::format("The conversation before is called \"{}\" now; /load {} goes back to it.",
@@ -134,68 +105,6 @@ void ChatLoop::close_session(const OpenSession& open) {
   std::erase_if(open_, [&](const auto& each) { return each.get() == &open; });
 }
 
-Result<std::string> ChatLoop::save_as(OpenSession& open, const std::filesystem::path& file,
-                                      bool any_session) {
-  SavedSession saved;
-  saved.model = model_.name;
-  saved.fingerprint = model_.fingerprint;
-  saved.settings = session_settings(open.settings);
-  saved.messages = open.session->messages();
-  saved.sequences = open.session->save_sequences();
-  MayReplace replace{.any_session = any_session};
-  const auto known = open.files.find(key_of(file));
-  if (known != open.files.end()) replace.known = known->second;
-  if (auto made = store_.make_folder_of(file); !made) return Unexpected(made.error());
-  const auto written = write_session(file, saved, replace);
-  if (!written) return Unexpected(written.error());
-  open.files[key_of(file)] = *written;
-  open.unsaved = false;
-  const std::int64_t tokens = open.session->held_tokens();
-  return fmt::format("{} messages, {}", saved.messages.size(),
-                     tokens > 0 && saved.sequences.empty()
-                         ? "without state, which this engine keeps in no file"
-                         : fmt::format("{} tokens", tokens));
-}
-
-void ChatLoop::save_on_leaving(bool quietly) {
-  if (options_.private_mode) return;
-  for (const auto& open : open_) {
-    if (!open->unsaved) continue;
-    const bool chosen = !open->name.empty() && !open->automatic;
-    // What the end of a pipe leaves without a name is done with; what a signal interrupts is not.
-    if (!chosen && !interactive_ && interrupt_.requested() == 0 && !quietly) continue;
-    if (!chosen && open->files.empty() && !has_question(*open->session)) continue;
-    save_on_leaving(*open, quietly);
-  }
-}
-
-void ChatLoop::save_on_leaving(OpenSession& open, bool quietly) {
-  const std::string name =
-      open.name.empty() ? free_name(SessionStore::automatic_name()) : open.name;
-  std::string used = name;
-  Result<std::string> saved = fail(ErrorCode::io, {});
-  std::optional<Error> in_the_way;
-  for (int number = 2; number < kMostNames; ++number) {
-    const auto file = store_.file_of(used);
-    saved = file ? save_as(open, *file) : Result<std::string>(Unexpected(file.error()));
-    // Another program has written there meanwhile: both are kept.
-    if (saved || !file || saved.error().code != ErrorCode::invalid_argument) break;
-    if (!in_the_way) in_the_way = saved.error();
-    used = SessionStore::numbered(name, number);
-  }
-  if (quietly) return;
-  if (!saved) {
-    log::warn("the conversation{} is not saved: {}",
-              open.name.empty() ? "" : fmt::format(" \"{}\"", open.name), saved.error().message);
-    return;
-  }
-  if (in_the_way && !open.name.empty()) log::warn("{}", in_the_way->message);
-  log::info("the session is saved as \"{}\"{}", for_terminal(used),
-            open.name.empty() || used != name
-                ? fmt::format("; ingot chat --session {} goes on with it", for_terminal(used))
-                : "");
-}
-
 Result<OpenSession*> ChatLoop::open_saved(const std::filesystem::path& file, std::string name) {
   const auto saved = read_session(file);
   if (!saved) return Unexpected(saved.error());
@@ -215,7 +124,7 @@ Result<OpenSession*> ChatLoop::open_saved(const std::filesystem::path& file, std
     settings.thinking = "none";
   }
   OpenSession& open = add_session(std::move(name), std::move(settings));
-  open.files[key_of(file)] = saved->checksum;
+  open.files[SessionStore::key_of(file)] = saved->checksum;
   if (auto loaded = open.session->restore_messages(saved->messages); !loaded) {
     const Error error = loaded.error();
     close_session(open);
@@ -234,8 +143,8 @@ Result<OpenSession*> ChatLoop::open_saved(const std::filesystem::path& file, std
     state = fmt::format("{} tokens are in place", open.session->held_tokens());
     in_place = true;
   }
-  const std::string line =
-      fmt::format("{}: {} messages, {}{}", open.name, open.session->messages().size(), state, note);
+  const std::string line = fmt::format(
+      "{}: {}, {}{}", open.name, counted(open.session->messages().size(), "message"), state, note);
   if (interactive_) {
     say(line + ".");
   } else if (!in_place || !note.empty()) {
@@ -245,112 +154,122 @@ Result<OpenSession*> ChatLoop::open_saved(const std::filesystem::path& file, std
 }
 
 void ChatLoop::go_on_with(const std::string& name) {
-  value_or_throw(SessionStore::check_name(name));
   const auto file = value_or_throw(store_.file_of(name));
   std::error_code error;
-  if (!std::filesystem::exists(file, error)) {
+  if (!std::filesystem::exists(std::filesystem::symlink_status(file, error))) {
     now_->name = name;
     return;
   }
   OpenSession* const opened = value_or_throw(open_saved(file, name));
   switch_to(*opened);
   close_session(*open_.front());
+  prefer_flags();
 }
 
-void ChatLoop::begin_new(std::string_view name) {
+void ChatLoop::prefer_flags() {
+  for (const SettingSpec* spec : options_.given) {
+    const std::string saved = ingot::show(now_->settings, *spec);
+    const std::string given = ingot::show(options_.settings, *spec);
+    if (saved == given) continue;
+    std::visit([&](auto member) { now_->settings.*member = options_.settings.*member; },
+               spec->member);
+    const bool refeeds = short_name(*spec) == "system" && session().held_tokens() > 0;
+    log::info("the session {}: {} goes before what was saved, {} = {}{}", for_terminal(now_->name),
+              spec->flag, short_name(*spec), for_terminal(saved),
+              refeeds ? "; all of it is fed again at the next turn" : "");
+  }
+  value_or_throw(check_sampling(now_->settings, model_.engine->config()));
+  apply_settings();
+  (void)prefer_system_flag();
+}
+
+bool ChatLoop::prefer_system_flag() {
+  const bool given = std::any_of(options_.given.begin(), options_.given.end(),
+                                 [](const auto* s) { return short_name(*s) == "system"; });
+  if (!given || session().system() == now_->settings.system) return false;
+  session().set_system(now_->settings.system);
+  return true;
+}
+
+void ChatLoop::begin_new(std::string_view argument) {
+  const std::string name = file_argument(argument, options_.environment.home);
   if (!name.empty() && !may_be_called(name)) return;
   // A pipe that begins anew a million times keeps no million conversations.
-  if (name.empty() && now_->name.empty() && (!interactive_ || !has_question(session()))) {
+  if (name.empty() && now_->name.empty() && (!interactive_ || !session().begun())) {
     session().reset();
-    now_->unsaved = false;
+    OpenSession empty;
+    empty.settings = std::move(now_->settings);
+    empty.session = std::move(now_->session);
+    empty.used_at = now_->used_at;
+    *now_ = std::move(empty);
     return say("A new conversation.");
   }
   std::vector<std::string> tools = session().options().tools;
-  OpenSession& begun = add_session(std::string(name), now_->settings);
+  OpenSession& begun = add_session(name, now_->settings);
   if (!tools.empty()) begun.session->set_tools(std::move(tools));
   leave_for(begun);
   say("A new conversation.");
 }
 
-void ChatLoop::save(std::string_view argument) {
-  constexpr std::string_view kForce = "--force";
-  bool force = false;
-  std::string_view name = argument;
-  if (name == kForce || name.starts_with("--force ")) {
-    force = true;
-    name.remove_prefix(kForce.size());
-    name.remove_prefix(std::min(name.find_first_not_of(' '), name.size()));
-  }
-  const std::string target(name.empty() ? std::string_view(now_->name) : name);
-  if (target.empty()) {
-    return complain({ErrorCode::invalid_argument, "/save: this session has no name yet; give one"});
-  }
-  const auto file = store_.file_of(target);
-  if (!file) return complain(file.error());
-  OpenSession* const other = find_open(target);
-  if (other != nullptr && other != now_) {
-    return complain({ErrorCode::invalid_argument,
-                     fmt::format("another open session is called \"{}\"", target)});
-  }
-  const auto saved = save_as(*now_, *file, force);
-  if (!saved) {
-    Error error = saved.error();
-    if (error.code == ErrorCode::invalid_argument && !force) {
-      error.message += fmt::format(
-          "; /save with another name keeps both, /save --force {} replaces "
-          "a session",
-          target);
-    }
-    return complain(error);
-  }
-  const bool is_name = !SessionStore::is_path(target);
-  // A copy that lies somewhere else does not change what a session is called.
-  if (is_name || now_->name.empty() || now_->automatic) {
-    now_->name = target;
-    now_->automatic = false;
-  }
-  say(fmt::format("Saved as {}: {}.", target, *saved));
-}
-
-void ChatLoop::load(std::string_view name) {
-  if (name.empty()) {
+void ChatLoop::load(std::string_view argument) {
+  if (argument.empty()) {
     return complain({ErrorCode::invalid_argument, "/load: which? /sessions lists them"});
   }
+  const std::string name = file_argument(argument, options_.environment.home);
   if (OpenSession* const open = find_open(name)) {
     if (open != now_) leave_for(*open);
-    return say(fmt::format("{}: {} messages, {} tokens are in place.", name,
-                           session().messages().size(), session().held_tokens()));
+    return say(fmt::format("{}: {}, {} tokens are in place.", name,
+                           counted(session().messages().size(), "message"),
+                           session().held_tokens()));
   }
   const auto file = store_.file_of(name);
   if (!file) return complain(file.error());
-  const auto opened = open_saved(*file, std::string(name));
-  if (!opened) return complain(opened.error());
+  const auto opened = open_saved(*file, name);
+  if (!opened) {
+    Error error = opened.error();
+    const bool listed = error.code == ErrorCode::not_found && !SessionStore::is_path(name);
+    if (listed) error.message += "; /sessions lists what there is";
+    return complain(error);
+  }
   leave_for(**opened);
+  for (const SettingSpec* spec : options_.given) {
+    const std::string saved = ingot::show(now_->settings, *spec);
+    if (saved == ingot::show(options_.settings, *spec)) continue;
+    const std::string line = fmt::format("{} has {} = {}, which goes before {}; /set changes it.",
+                                         name, short_name(*spec), saved, spec->flag);
+    if (interactive_) {
+      say(line);
+    } else {
+      log::info("{}", for_terminal(line));
+    }
+  }
 }
 
 void ChatLoop::sessions(std::string_view) {
   for (const auto& open : open_) {
-    write_out(fmt::format("{} {:<20} {:>4} messages, {:>6} tokens in place{}\n",
-                          open.get() == now_ ? '*' : ' ',
-                          for_terminal(open->name.empty() ? "(no name)" : open->name),
-                          open->session->messages().size(), open->session->held_tokens(),
-                          open->unsaved ? ", not saved" : ""));
+    const std::size_t messages = open->session->messages().size();
+    tell(fmt::format("{} {:<20} {:>4} {:<9} {:>6} tokens in place{}\n",
+                     open.get() == now_ ? '*' : ' ',
+                     for_terminal(open->name.empty() ? "(no name)" : open->name), messages,
+                     messages == 1 ? "message," : "messages,", open->session->held_tokens(),
+                     open->unsaved ? ", not saved" : ""));
   }
   for (const SessionStore::Entry& entry : store_.list()) {
     if (find_open(entry.name) != nullptr) continue;
-    write_out(fmt::format("  {:<20} saved {}, {} KiB\n", for_terminal(entry.name),
-                          date_of(entry.time), (entry.bytes + 1023) / 1024));
+    tell(fmt::format("  {:<20} saved {}, {} KiB\n", for_terminal(entry.name), date_of(entry.time),
+                     (entry.bytes + 1023) / 1024));
   }
 }
 
-void ChatLoop::fork(std::string_view name) {
+void ChatLoop::fork(std::string_view argument) {
+  const std::string name = file_argument(argument, options_.environment.home);
   if (!may_be_called(name)) return;
   auto copy = std::make_unique<OpenSession>();
   copy->name = name;
   copy->settings = now_->settings;
   copy->session = session().branch();
   copy->unsaved = true;
-  const bool kept = !now_->name.empty() || has_question(session());
+  const bool kept = !now_->name.empty() || session().begun();
   const OpenSession& before = *now_;
   leave_for(*open_.emplace_back(std::move(copy)));
   say(fmt::format("In \"{}\" now, a copy of {}.", name, kept ? before.name : "the empty one"));

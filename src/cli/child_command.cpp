@@ -51,7 +51,7 @@ class Child {
     ::posix_spawn_file_actions_adddup2(&files, out, STDOUT_FILENO);
     sigset_t defaults;
     sigemptyset(&defaults);
-    for (const int signal : {SIGINT, SIGPIPE, SIGTERM, SIGHUP, SIGWINCH})
+    for (const int signal : {SIGINT, SIGPIPE, SIGTERM, SIGHUP, SIGQUIT, SIGXCPU, SIGXFSZ, SIGWINCH})
       sigaddset(&defaults, signal);
     ::posix_spawnattr_setsigdefault(&attributes, &defaults);
     ::posix_spawnattr_setpgroup(&attributes, 0);

@@ -85,4 +85,12 @@ Result<DeviceChoice> choose_device(std::string_view wanted, const std::vector<in
   return DeviceChoice{Device::cpu, fmt::format("device cpu: {}", gpu.error().message)};
 }
 
+std::string device_notice(const DeviceChoice& choice) {
+  std::size_t end = choice.reason.size();
+  for (const std::string_view more : {" in /", " nor by ", " (", "; "})
+    end = std::min(end, choice.reason.find(more));
+  if (end == choice.reason.size()) return choice.reason;
+  return choice.reason.substr(0, end) + "; `ingot doctor` says more";
+}
+
 }  // namespace ingot

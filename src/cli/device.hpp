@@ -37,4 +37,8 @@ struct DeviceChoice {
 /// Error: invalid_argument for what is no list of tp_size different GPUs.
 [[nodiscard]] Result<std::vector<int>> device_list(std::string_view text, int tp_size);
 
+/// The choice and its reason as a start says them, on one line of a terminal: without the places
+/// that were looked in and what to install, which `ingot doctor` shows.
+std::string device_notice(const DeviceChoice& choice);
+
 }  // namespace ingot

@@ -11,6 +11,7 @@ namespace ingot {
 struct Environment {
   std::filesystem::path cache_home;  ///< XDG_CACHE_HOME, else HOME/.cache; empty if neither is set
   std::string cache_home_from;       ///< the variable that gave it
+  std::filesystem::path home;        ///< HOME; what `~` stands for
   /// XDG_STATE_HOME, else HOME/.local/state where there is such a home; empty if there is neither.
   std::filesystem::path state_home;
   /// Folders for NVIDIA's libraries: INGOT_LIBRARY_PATH, then those that CUDA_HOME, CUDA_PATH,

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <iterator>
 
 #include "runtime/base/error.hpp"
 
@@ -18,7 +19,9 @@ volatile std::sig_atomic_t signal_count = 0;
 volatile std::sig_atomic_t window_changed = 0;
 volatile std::sig_atomic_t wake_write = -1;
 
-struct sigaction previous_int, previous_term, previous_hup, previous_winch;
+/// SIGINT and SIGWINCH are listened to in their own ways; these all in the same one.
+constexpr int kEnds[] = {SIGTERM, SIGHUP, SIGQUIT, SIGXCPU};
+struct sigaction previous_int, previous_winch, previous_ends[std::size(kEnds)];
 
 void wake() {
   const int error = errno;
@@ -27,7 +30,8 @@ void wake() {
 }
 
 void remember(int signal) {
-  pending_signal = signal;
+  // SIGINT may mean less than the end: it does not hide one that came before.
+  if (pending_signal == 0 || signal != SIGINT) pending_signal = signal;
   signal_count = signal_count + 1;
   wake();
 }
@@ -51,9 +55,12 @@ void listen(Listening listening) {
   // SA_RESETHAND: the second signal is the end.
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   if (listening == Listening::to_programs) sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-  // Under nohup it stays ignored.
-  if (previous_hup.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
+  for (std::size_t i = 0; i < std::size(kEnds); ++i) {
+    // Under nohup SIGHUP stays ignored; SIGQUIT does where a shell runs us in the background.
+    const bool may_be_ignored = kEnds[i] != SIGTERM;
+    if (may_be_ignored && previous_ends[i].sa_handler == SIG_IGN) continue;
+    sigaction(kEnds[i], &action, nullptr);
+  }
 }
 
 }  // namespace
@@ -68,16 +75,16 @@ InterruptGuard::InterruptGuard(Listening listening) : listening_(listening) {
   }
   wake_write = wake_[1];
   sigaction(SIGINT, nullptr, &previous_int);
-  sigaction(SIGTERM, nullptr, &previous_term);
-  sigaction(SIGHUP, nullptr, &previous_hup);
+  for (std::size_t i = 0; i < std::size(kEnds); ++i)
+    sigaction(kEnds[i], nullptr, &previous_ends[i]);
   sigaction(SIGWINCH, nullptr, &previous_winch);
   listen(listening_);
 }
 
 InterruptGuard::~InterruptGuard() {
   sigaction(SIGINT, &previous_int, nullptr);
-  sigaction(SIGTERM, &previous_term, nullptr);
-  sigaction(SIGHUP, &previous_hup, nullptr);
+  for (std::size_t i = 0; i < std::size(kEnds); ++i)
+    sigaction(kEnds[i], &previous_ends[i], nullptr);
   sigaction(SIGWINCH, &previous_winch, nullptr);
   wake_write = -1;
   ::close(wake_[0]);
@@ -101,6 +108,22 @@ void InterruptGuard::reset() {
   listen(listening_);
 }
 
+bool InterruptGuard::take_interrupt() {
+  char bytes[64];
+  while (::read(wake_[0], bytes, sizeof(bytes)) > 0) {
+  }
+  sigset_t all, before;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_BLOCK, &all, &before);
+  const bool was_there = pending_signal == SIGINT;
+  if (was_there) {
+    pending_signal = 0;
+    signal_count = 0;
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return was_there;
+}
+
 bool InterruptGuard::take_resize() {
   // In this order: a change in between is seen by whoever asks for the size after us.
   const bool changed = window_changed != 0;
@@ -116,6 +139,7 @@ void ignore_closed_pipes() {
   action.sa_handler = SIG_IGN;
   sigemptyset(&action.sa_mask);
   sigaction(SIGPIPE, &action, nullptr);
+  sigaction(SIGXFSZ, &action, nullptr);
 }
 
 }  // namespace ingot

@@ -6,11 +6,11 @@ namespace ingot {
 /// and the window's size matters.
 enum class Listening { to_programs, to_a_terminal };
 
-/// SIGINT, SIGTERM and SIGHUP (unless it is ignored) as a request instead of an end. While an
-/// object of this class lives, the first signal sets a flag that loops look at between steps; a
-/// second one of the same kind ends the program at once, as if nobody had listened (SIGINT does not
-/// where a terminal is listened to). Only one object may live at a time, on the main thread; what
-/// handlers were there before comes back with its end.
+/// SIGINT, SIGTERM, SIGQUIT, SIGXCPU and SIGHUP (unless it is ignored) as a request instead of an
+/// end. While an object of this class lives, the first signal sets a flag that loops look at
+/// between steps; a second one of the same kind ends the program at once, as if nobody had listened
+/// (SIGINT does not where a terminal is listened to). Only one object may live at a time, on the
+/// main thread; what handlers were there before comes back with its end.
 class InterruptGuard {
  public:
   explicit InterruptGuard(Listening listening = Listening::to_programs);
@@ -27,6 +27,9 @@ class InterruptGuard {
   int wake_fd() const { return wake_[0]; }
   /// Forgets it, and listens for a first one again.
   void reset();
+  /// Forgets SIGINT, and nothing else that came; whether it was there. As with take_resize(), ask
+  /// requested() afterwards.
+  bool take_interrupt();
   /// Whether the terminal's window changed since the last time. Its wake-up is over, a signal's is
   /// not lost: ask requested() afterwards.
   bool take_resize();
@@ -44,7 +47,8 @@ constexpr int interrupted_status(int signal) {
 /// The status of a program whose reader has gone: as if SIGPIPE had ended it.
 constexpr int kClosedPipeStatus = interrupted_status(13);
 
-/// Writing to a closed pipe becomes an error of that write instead of the end of the program.
+/// Writing to a closed pipe, or beyond the size that files may have, becomes an error of that write
+/// instead of the end of the program.
 void ignore_closed_pipes();
 
 }  // namespace ingot

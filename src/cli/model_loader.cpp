@@ -75,7 +75,7 @@ Result<OpenedModel> open_model(const Settings& settings, const Environment& envi
       .device = device->device,
       .devices = std::move(*devices),
       .overrides = std::move(*overrides),
-      .device_reason = settings.device == "auto" ? device->reason : std::string(),
+      .device_reason = settings.device == "auto" ? device_notice(*device) : std::string(),
   };
 }
 

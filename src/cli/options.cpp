@@ -17,6 +17,7 @@
 #include "src/cli/kernel_options.hpp"
 #include "src/cli/model_loader.hpp"
 #include "src/cli/numbers.hpp"
+#include "src/cli/session_settings.hpp"
 #include "src/cli/setting_flags.hpp"
 #include "src/cli/version.hpp"
 #include "src/text/utf8.hpp"
@@ -82,10 +83,9 @@ CLI::App* add_chat(CLI::App& app, Parsed& parsed) {
   chat->add_option("--conversation", parsed.chat.conversation,
                    "begin with the messages of this file (OpenAI chat format)")
       ->type_name("FILE.json");
-  chat->add_option(
-          "--session", parsed.chat.session,
-          "go on with this saved session, or begin one of this name; it is saved at the end")
-      ->type_name("NAME");
+  chat->add_option("--session", parsed.chat.session,
+                   "go on with this saved session, or begin one; it is saved at the end")
+      ->type_name("NAME|PATH");
   chat->add_option("--tool", parsed.chat.tools,
                    "functions that the model may call (OpenAI chat format); you give the results")
       ->type_name("FILE.json");
@@ -94,8 +94,9 @@ CLI::App* add_chat(CLI::App& app, Parsed& parsed) {
       ->type_name("COMMAND");
   chat->add_flag("--stats", parsed.chat.stats,
                  "after each answer a line of JSON on standard error: tokens and times; at the end "
-                 "one of what the engine did");
-  chat->add_flag("--json", parsed.chat.json, "print each answer as one line of JSON");
+                 "one of all together, and on a GPU one of what the engine did");
+  chat->add_flag("--json", parsed.chat.json,
+                 "print each answer, and what a command shows, as one line of JSON");
   chat->add_flag("--plain", parsed.chat.plain,
                  "treat a terminal as a pipe: no prompt, no editing, no thinking, no colour");
   chat->add_flag("--private", parsed.chat.private_mode,
@@ -352,6 +353,7 @@ Environment read_environment() {
     return value == nullptr ? "" : value;
   };
   Environment environment;
+  environment.home = variable("HOME");
   // The XDG specification: a relative path is invalid and to be ignored.
   if (const std::string xdg = variable("XDG_CACHE_HOME"); xdg.starts_with('/')) {
     environment.cache_home = xdg;
@@ -428,7 +430,8 @@ void refuse_empty_names(CLI::App& app) {
   for (CLI::Option* option : app.get_options([](CLI::Option*) { return true; })) {
     const bool is_name = std::find(std::begin(kTypes), std::end(kTypes), option->get_type_name()) !=
                              std::end(kTypes) ||
-                         option->check_lname("model") || option->check_lname("cache-dir");
+                         option->check_lname("model") || option->check_lname("cache-dir") ||
+                         option->check_lname("session");
     if (is_name) option->check(named);
   }
   for (CLI::App* inner : app.get_subcommands([](CLI::App*) { return true; }))
@@ -518,6 +521,11 @@ Result<Command> parse_command_line(std::span<const char* const> arguments,
     const auto settings = settings_of(*chat, parsed.chat_settings);
     if (!settings) return Unexpected(settings.error());
     parsed.chat.settings = settings->values();
+    for (const SettingSpec& spec : setting_specs()) {
+      const auto layers = settings->layers(spec.key);
+      const bool by_flag = !layers.empty() && layers.front().origin == spec.flag;
+      if (by_flag && is_session_setting(spec)) parsed.chat.given.push_back(&spec);
+    }
     parsed.chat.environment = environment;
     if (chat->count("--prompt") > 0) {
       if (parsed.chat_prompt.find_first_not_of(" \t\r\n") == std::string::npos) {

@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -18,11 +17,11 @@ namespace {
 
 constexpr std::size_t kAnswer = 48;
 
-/// A greedy answer, and whether its first so many tokens are beyond doubt: where two logits are
+/// A greedy answer, and how far each token's logit was above the second: where two logits are
 /// nearly equal, the batch may decide which is larger.
 struct Answer {
   std::vector<TokenId> tokens;
-  std::size_t certain = 0;
+  std::vector<float> margins;
 };
 
 struct Choice {
@@ -48,17 +47,14 @@ Choice choose(const StepLogits& logits) {
 }
 
 Answer alone(Engine& engine, const std::vector<TokenId>& prompt) {
-  constexpr float kDoubt = 1;  // roundings move a logit by some hundredths of the largest
   Answer answer;
   const SequenceId id = engine.create_sequence();
   std::vector<TokenId> next = prompt;
-  bool certain = true;
   while (answer.tokens.size() < kAnswer) {
     const SequenceStep step{.sequence = id, .tokens = next};
     const Choice choice = choose(engine.step({&step, 1})[0]);
-    certain &= choice.margin > kDoubt;
-    if (certain) ++answer.certain;
     answer.tokens.push_back(choice.token);
+    answer.margins.push_back(choice.margin);
     next = {choice.token};
   }
   engine.release(id);
@@ -72,8 +68,12 @@ struct Running {
   std::vector<TokenId> next = {}, answer = {};
 };
 
-std::uint64_t checksum(std::span<const TokenId> tokens) {
-  return XXH3_64bits(tokens.data(), tokens.size_bytes());
+/// How far above the second the solo run's token was where the two answers part; 0 if they don't.
+float margin_of_parting(std::span<const TokenId> tokens, const Answer& solo) {
+  const std::size_t compared = std::min(tokens.size(), solo.tokens.size());
+  for (std::size_t i = 0; i < compared; ++i)
+    if (tokens[i] != solo.tokens[i]) return solo.margins[i];
+  return 0;
 }
 
 }  // namespace
@@ -97,19 +97,20 @@ TEST_CASE("ten thousand steps of joins and leaves leave every answer and the mem
     prompts.push_back(std::move(tokens));
   }
   std::vector<Answer> expected;
-  std::size_t certain = 0;
+  std::vector<float> margins;
   for (const auto& prompt : prompts) {
     expected.push_back(alone(*engine, prompt));
-    certain += expected.back().certain;
+    margins.insert(margins.end(), expected.back().margins.begin(), expected.back().margins.end());
   }
-  CHECK(certain > prompts.size());  // or the test would say nothing
+  std::sort(margins.begin(), margins.end());
 
   constexpr int kSteps = 10000, kWarm = 2000;
   constexpr std::size_t kMost = 33;
   std::mt19937 random(7);
   std::vector<Running> running;
   std::uint64_t free_after_warm_up = 0;
-  int joined = 0, wrong = 0;
+  int joined = 0;
+  std::vector<float> partings;
   const auto start = std::chrono::steady_clock::now();
   for (int step = 0; step < kSteps; ++step) {
     while (running.size() < kMost && random() % 3 != 0) {
@@ -131,10 +132,8 @@ TEST_CASE("ten thousand steps of joins and leaves leave every answer and the mem
     std::erase_if(running, [&](const Running& one) {
       const bool leaves = one.answer.size() >= one.wanted || random() % 50 == 0;
       if (!leaves) return false;
-      const Answer& wanted = expected[one.prompt];
-      const std::size_t compared = std::min(one.answer.size(), wanted.certain);
-      wrong += checksum(std::span(one.answer).first(compared)) !=
-               checksum(std::span(wanted.tokens).first(compared));
+      const float margin = margin_of_parting(one.answer, expected[one.prompt]);
+      if (margin > 0) partings.push_back(margin);
       engine->release(one.id);
       return true;
     });
@@ -144,12 +143,22 @@ TEST_CASE("ten thousand steps of joins and leaves leave every answer and the mem
     engine->release(one.id);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   const DeviceStats stats = engine->stats();
+  std::sort(partings.begin(), partings.end());
+  const auto quantile = [](const std::vector<float>& of, std::size_t percent) {
+    return of.empty() ? 0.0F : of[(of.size() - 1) * percent / 100];
+  };
   fmt::print(
-      "{} steps in {:.1f} s, {} sequences joined, {} wrong; {} of {} passes from graphs, "
-      "{} buckets, {} graphs of {:.1f} MB\n",
-      kSteps, seconds.count(), joined, wrong, stats.graph_steps, stats.steps, stats.buckets,
-      stats.graphs, static_cast<double>(stats.graph_bytes) / 1e6);
-  CHECK(wrong == 0);
+      "{} steps in {:.1f} s, {} sequences joined, {} parted from the solo run, where its choice "
+      "was "
+      "{:.3f} (median; 90 %: {:.3f}; most {:.3f}) above the second, and {:.3f} (10 %), {:.3f} "
+      "(median) anywhere; {} of {} passes from graphs, {} buckets, {} graphs of {:.1f} MB\n",
+      kSteps, seconds.count(), joined, partings.size(), quantile(partings, 50),
+      quantile(partings, 90), quantile(partings, 100), quantile(margins, 10), quantile(margins, 50),
+      stats.graph_steps, stats.steps, stats.buckets, stats.graphs,
+      static_cast<double>(stats.graph_bytes) / 1e6);
+  // Roundings move a logit by some hundredths, and an FP8 code that flips by some tenths; a wrong
+  // entry moves it by more.
+  CHECK(quantile(partings, 100) < quantile(margins, 50));
   CHECK(joined > 2000);
   CHECK(stats.pages_in_use == 0);
   CHECK(stats.nan_scores == 0);

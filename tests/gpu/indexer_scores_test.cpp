@@ -19,8 +19,8 @@ namespace {
 
 constexpr float kPoison = -77.0F;
 constexpr double kF16Error = 2e-6;
-// Hopper's tensor cores keep about 14 bits of a sum of FP8 products.
-constexpr double kE4m3Error = 1e-3;
+// A head's product is rounded to bf16; Hopper's tensor cores keep about 14 bits of it anyway.
+constexpr double kE4m3Error = 2e-3;
 
 struct Device {
   const cu::Context& context;
@@ -164,7 +164,7 @@ TEST_CASE("indexer_scores stays in bounds", "[gpu][families][sanitize]") {
   check<kernels::IndexerScores>({{.page_entries = 32, .page_bytes = 2176}}, 2051, kF16Error);
 }
 TEST_CASE("indexer_scores on wgmma stays in bounds", "[gpu][families][sanitize]") {
-  check<kernels::IndexerScoresSm90>({{.page_entries = 32, .page_bytes = 2176}}, 2051, kE4m3Error);
+  check<kernels::IndexerScoresSm90>({{.page_entries = 128, .page_bytes = 8704}}, 2051, kE4m3Error);
 }
 TEST_CASE("indexer_scores reads the last page of a pool beyond 2 GiB", "[gpu][families]") {
   check_large_pool<kernels::IndexerScores>(kF16Error);

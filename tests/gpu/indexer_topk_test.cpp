@@ -115,5 +115,5 @@ TEST_CASE("indexer_topk selects exactly from rows of every length", "[gpu][famil
 }
 
 TEST_CASE("indexer_topk stays in bounds", "[gpu][families][sanitize]") {
-  check({{.entries = 20011}, {.entries = 517, .topk = 64, .map_pages = false}});
+  check({{.entries = 5011}, {.entries = 517, .topk = 64, .map_pages = false}});
 }

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
+#include <sstream>
+#include <string>
 #include <thread>
 
 #include "kernel_templates/family.hpp"
@@ -42,6 +45,16 @@ jit::NvrtcCompiler open_compiler() {
       value_or_throw(jit::NvrtcApi::open(value_or_throw(jit::find_nvrtc(library_directories())))));
 }
 
+/// INGOT_TEST_NVRTC_OPTIONS, split at blanks: what tests compile kernels with besides.
+std::vector<std::string> more_nvrtc_options() {
+  std::vector<std::string> options;
+  const char* const value = std::getenv("INGOT_TEST_NVRTC_OPTIONS");
+  std::istringstream words(value != nullptr ? value : "");
+  for (std::string word; words >> word;)
+    options.push_back(word);
+  return options;
+}
+
 }  // namespace
 
 jit::CompiledKernel compile_for(const cu::Context& context, const std::string& name,
@@ -70,8 +83,14 @@ std::vector<jit::Kernel> load_variants(const cu::Context& context,
       threads.emplace_back([&] {
         for (std::size_t at = next++; at < variants.size(); at = next++) {
           const auto bundle = tree.bundle(jit::template_name(variants[at].family));
-          compiled[at] = bundle ? pool.compile(jit::make_job(*bundle, variants[at], arch))
-                                : tl::unexpected(bundle.error());
+          if (!bundle) {
+            compiled[at] = tl::unexpected(bundle.error());
+            continue;
+          }
+          auto job = jit::make_job(*bundle, variants[at], arch);
+          const auto more = more_nvrtc_options();
+          job.options.insert(job.options.end(), more.begin(), more.end());
+          compiled[at] = pool.compile(job);
         }
       });
     }

@@ -48,6 +48,8 @@ PtyProgram::PtyProgram(const std::vector<std::string>& arguments, const PtyOptio
         ::_exit(126);
       }
     }
+    // What started the tests in the background has it ignored.
+    ::signal(SIGQUIT, SIG_DFL);
     ::execve(argv[0], argv.data(), envp.data());
     ::_exit(127);
   }

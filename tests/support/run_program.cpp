@@ -78,6 +78,7 @@ ProgramResult run_ingot(const std::vector<std::string>& arguments, const Program
     // What started the tests in the background, or under nohup, has these ignored.
     ::signal(SIGINT, SIG_DFL);
     ::signal(SIGHUP, SIG_DFL);
+    ::signal(SIGQUIT, SIG_DFL);
     ::dup2(in.read, STDIN_FILENO);
     const int file = options.output_file.empty()
                          ? -1

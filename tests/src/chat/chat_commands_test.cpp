@@ -72,16 +72,3 @@ TEST_CASE("commands and their arguments are completed", "[cpu][chat]") {
   CHECK(completed("/think high b").empty());
   CHECK(completed("/nothing h").empty());
 }
-
-TEST_CASE("names of files are completed", "[cpu][chat]") {
-  const TempDir folder;
-  write_file(folder / "note.txt", "");
-  write_file(folder / ".hidden", "");
-  std::filesystem::create_directories(folder / "notes");
-  const std::string base = folder.path().string() + "/";
-  auto found = files_that_begin(base + "no");
-  std::sort(found.begin(), found.end());
-  CHECK(found == std::vector<std::string>{base + "note.txt", base + "notes/"});
-  CHECK(files_that_begin(base + ".").size() == 1);
-  CHECK(files_that_begin(base + "missing/x").empty());
-}

@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "runtime/base/atomic_publish.hpp"
@@ -124,4 +125,52 @@ TEST_CASE("a private chat reads the history and leaves it alone", "[cpu][chat]")
   CHECK(history.entries().size() == 1);
   value_or_throw(history.add("secret"));
   CHECK(*read_whole_file(folder / "h") == "known\n\xFF\n");
+}
+
+TEST_CASE("a history stays within its bounds while programs add to it", "[cpu][chat]") {
+  const TempDir folder;
+  const auto file = folder / "h";
+  const auto lines = [&] {
+    const std::string text = *read_whole_file(file);
+    return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+  };
+  InputHistory one, two;
+  value_or_throw(one.open(file, false));
+  value_or_throw(two.open(file, false));
+  const bool long_ones = GENERATE(false, true);
+  const std::string more = long_ones ? std::string(10'000, 'x') : "";
+  const std::size_t count = long_ones ? 150 : InputHistory::kMostEntries + 100;
+  for (std::size_t i = 0; i < count; ++i) {
+    InputHistory& history = i % 2 == 0 ? one : two;
+    value_or_throw(history.add("entry " + std::to_string(i) + more));
+    if (i % 50 != 49) continue;
+    REQUIRE(std::filesystem::file_size(file) <= InputHistory::kMostFileBytes);
+    REQUIRE(lines() <= InputHistory::kMostEntries);
+  }
+  const auto left = reopened(file);
+  CHECK(left.size() >= (long_ones ? 50 : InputHistory::kMostEntries / 2));
+  for (std::size_t i = 0; i < left.size(); ++i)
+    CHECK(left[i] == "entry " + std::to_string(count - left.size() + i) + more);
+}
+
+TEST_CASE("a history that others may read is hidden from them", "[cpu][chat]") {
+  const TempDir folder;
+  const auto file = folder / "h";
+  write_file(file, "old\n");
+  const auto mode = [&] {
+    struct stat info {};
+    REQUIRE(::stat(file.c_str(), &info) == 0);
+    return info.st_mode & 0777;
+  };
+  REQUIRE(::chmod(file.c_str(), 0644) == 0);
+  InputHistory reading;
+  value_or_throw(reading.open(file, true));
+  CHECK(mode() == 0644);  // a private chat changes nothing
+  InputHistory history;
+  value_or_throw(history.open(file, false));
+  CHECK(mode() == 0600);
+  REQUIRE(::chmod(file.c_str(), 0664) == 0);
+  value_or_throw(history.add("new"));
+  CHECK(mode() == 0600);
+  CHECK(*read_whole_file(file) == "old\nnew\n");
 }

@@ -22,6 +22,12 @@ inline constexpr std::string_view kCtrlC = "\x03";
 inline constexpr std::string_view kCtrlD = "\x04";
 inline constexpr std::string_view kUp = "\x1b[A";
 
+/// What /tokens says of a text, up to the ids.
+inline std::string counted_tokens(std::string_view text) {
+  const std::size_t count = small_tokenizer().encode(text).size();
+  return std::to_string(count) + (count == 1 ? " token: " : " tokens: ");
+}
+
 /// `ingot chat` on a terminal, with a home of its own, waiting for its first message. Answers are
 /// greedy and of four tokens unless told otherwise; --stats makes them countable.
 struct ChatOnTerminal {

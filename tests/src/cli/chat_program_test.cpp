@@ -159,14 +159,46 @@ TEST_CASE("chat whose reader has gone leaves without a word", "[cpu][cli]") {
   CHECK(ran.err.empty());
 }
 
-TEST_CASE("a wrong command in a pipe is a message on standard error", "[cpu][cli]") {
-  const auto ran = chat("/bogus\nhello\n/undo now\n/think sideways\n/set temperature warm\n");
-  CHECK(ran.status == 0);
+TEST_CASE("a script ends at a command that fails and that the rest was meant for", "[cpu][cli]") {
+  const TempDir folder;
+  write_file(folder / "bad.json", "{}");
+  const auto [command, why] =
+      GENERATE(table<std::string, std::string>({{"/bogus", "/bogus is not a command"},
+                                                {"/undo now", "/undo takes nothing"},
+                                                {"/load missing", "missing.session"},
+                                                {"/new a/b", "\"a/b\" is no name for a session"},
+                                                {"/fork a/b", "\"a/b\" is no name for a session"},
+                                                {"/attach missing.txt", "no such file"},
+                                                {"/tool missing.json", "no such file"},
+                                                {"/tool bad.json", "reading tools of bad.json"},
+                                                {"/system @missing.txt", "no such file"},
+                                                {"/think sideways", "\"sideways\""},
+                                                {"/set temperature warm", "\"warm\""}}));
+  CAPTURE(command);
+  ProgramOptions options;
+  options.working_directory = folder.path();
+  options.environment.push_back("XDG_STATE_HOME=" + folder.path().string());
+  const auto ran = chat("hello\n" + command + "\nhello\n", {}, options);
+  CHECK(ran.status == 2);
   CHECK(ran.out == chat("hello\n").out);
-  CHECK(ran.err.find("/bogus is not a command") != std::string::npos);
-  CHECK(ran.err.find("/undo takes nothing") != std::string::npos);
-  CHECK(ran.err.find("\"sideways\"") != std::string::npos);
-  CHECK(ran.err.find("\"warm\"") != std::string::npos);
+  CHECK(ran.err.find(why) != std::string::npos);
+  CHECK(ran.err.find("line 2: " + command.substr(0, command.find(' ')) +
+                     " failed, and the script ends here") != std::string::npos);
+}
+
+TEST_CASE("a script goes on after a command that only shows or writes, and ends with its status",
+          "[cpu][cli]") {
+  const auto [command, status] = GENERATE(table<std::string, int>({{"/help bogus", 2},
+                                                                   {"/stats sideways", 2},
+                                                                   {"/export talk.txt", 2},
+                                                                   {"/save a:b/x.session", 2},
+                                                                   {"/save", 2}}));
+  CAPTURE(command);
+  const auto ran = chat("hello\n" + command + "\n/new\nhello\n");
+  const std::string one = chat("hello\n").out;
+  CHECK(ran.status == status);
+  CHECK(ran.out == one + one);
+  CHECK(std::count(ran.err.begin(), ran.err.end(), '\n') == 1);
 }
 
 TEST_CASE("a piped message may have several lines", "[cpu][cli]") {
@@ -178,10 +210,11 @@ TEST_CASE("a piped message may have several lines", "[cpu][cli]") {
 }
 
 TEST_CASE("efforts that the checkpoint lacks are refused by name in a chat", "[cpu][cli]") {
-  const auto ran =
-      chat("/think low\n/think high budget 7\n/think budget none\n/set thinking max\n");
+  const auto refused = chat("/think low\n");
+  CHECK(refused.status == 2);
+  CHECK(refused.err.find("\"low\"") != std::string::npos);
+  const auto ran = chat("/think high budget 7\n/think budget none\n/set thinking max\n");
   CHECK(ran.status == 0);
-  CHECK(ran.err.find("\"low\"") != std::string::npos);
   CHECK(ran.out == "thinking high, at most 7 tokens\nthinking high\nthinking max\n");
 }
 
@@ -293,4 +326,87 @@ TEST_CASE("functions that cannot be read are refused before the model is", "[cpu
     CHECK(ran.status == 2);
     CHECK(ran.err.find(file) != std::string::npos);
   }
+}
+
+TEST_CASE("every line of an answer in JSON is JSON, those of commands too", "[cpu][cli]") {
+  const auto ran = chat(
+      "/help\n/help save\nhello\n/stats\n/tokens ab\n/sessions\n/system\n/think\n/set\n/set "
+      "top_p\n/tool\n",
+      {"--json"});
+  CHECK(ran.status == 0);
+  std::istringstream lines(ran.out);
+  std::vector<nlohmann::json> all;
+  for (std::string line; std::getline(lines, line);)
+    all.push_back(nlohmann::json::parse(line));
+  REQUIRE(all.size() == 10);
+  CHECK(all[0].at("command") == "/help");
+  CHECK(all[0].at("output").get<std::string>().find("/undo") != std::string::npos);
+  CHECK(all[1].at("output") ==
+        "/save [--force] [NAME]\n  save this session, with the state of the engine;\n"
+        "  --force replaces another session\n");
+  CHECK(all[2].at("role") == "assistant");
+  CHECK(all[3].at("output").get<std::string>().starts_with("1 answer in "));
+  CHECK(all[4].at("output") == "2 tokens: 99 100\n");
+}
+
+TEST_CASE("figures end with a line of all answers together", "[cpu][cli]") {
+  const auto ran = chat("hello\n/new\nagain\n", {"--stats"});
+  std::vector<nlohmann::json> all;
+  std::istringstream lines(ran.err);
+  for (std::string line; std::getline(lines, line);)
+    all.push_back(nlohmann::json::parse(line));
+  REQUIRE(all.size() == 3);
+  const auto totals = all[2].at("totals");
+  CHECK(totals.at("answers") == 2);
+  for (const char* key :
+       {"prompt_tokens", "cached_tokens", "prefilled_tokens", "thinking_tokens", "answer_tokens"}) {
+    CAPTURE(key);
+    CHECK(totals.at(key) == all[0].at(key).get<int>() + all[1].at(key).get<int>());
+  }
+  CHECK(totals.at("total_s") > 0);
+  CHECK(chat("", {"--stats"}).err.find("{\"totals\": {\"answers\": 0,") == 0);
+}
+
+TEST_CASE("what is taken back or left behind takes nothing of the context", "[cpu][cli]") {
+  const auto context = [](const std::string& input) {
+    const std::string out = chat(input + "/stats\n").out;
+    const std::size_t at = out.rfind("context: ");
+    REQUIRE(at != std::string::npos);
+    return std::stoi(out.substr(at + 9));
+  };
+  CHECK(context("hello\n") == 13);
+  CHECK(context("hello\n/undo\n") == 0);
+  CHECK(context("hello\n/undo\n/new\n") == 0);
+  CHECK(context("hello\n/new\n") == 0);
+  CHECK(context("hello\nagain\n/undo\n") == 14);  // and the EOS of the answer
+  CHECK(chat("hello\n/undo\n/new\n/sessions\n").out.find("0 messages,      0 tokens") !=
+        std::string::npos);
+}
+
+TEST_CASE("the device is said in one short line, and by --plain not at all", "[cpu][cli]") {
+  const auto start = [](std::vector<std::string> more) {
+    std::vector<std::string> arguments{"chat", "--model", tiny_model()};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_ingot(arguments).err;
+  };
+  const std::string said = start({});
+  CHECK(said.find("ingot: device ") == 0);
+  CHECK(said.size() <= 80);
+  CHECK(std::count(said.begin(), said.end(), '\n') == 1);
+  CHECK(start({"--plain"}).empty());
+}
+
+TEST_CASE("nothing of a conversation that was emptied goes into a new one", "[cpu][cli]") {
+  const TempDir folder;
+  write_file(folder / "note.txt", "attached");
+  ProgramOptions options;
+  options.working_directory = folder.path();
+  const std::string one = chat("hello\n").out;
+  CHECK(chat("/attach note.txt\n/new\nhello\n", {}, options).out == one);
+  const auto ran = chat("hello\n/undo\n/new\n/stats\n");
+  CHECK(ran.out.find("0 answers in 0.0 s; prompts 0 tokens") != std::string::npos);
+  // A question that did not fit is no question of the new one.
+  const auto retried = chat(std::string(20'000, 'x') + "\n/new\n/retry\n");
+  CHECK(retried.out.empty());
+  CHECK(retried.err.find("there is no answer to try again") != std::string::npos);
 }

@@ -36,8 +36,10 @@ struct Scripted {
     out.insert(out.end(), more.begin(), more.end());
     return out;
   }
-  ProgramResult pipe(std::string_view input, std::vector<std::string> more = {}) const {
+  ProgramResult pipe(std::string_view input, std::vector<std::string> more = {},
+                     bool at_home = false) const {
     ProgramOptions options;
+    if (at_home) options.environment[0] = "HOME=" + folder.path().string();
     options.program = scripted_program();
     options.input = input;
     options.environment.push_back("PATH=/usr/bin:/bin");
@@ -132,7 +134,7 @@ TEST_CASE("the model's call is shown, and the user's result answered", "[cpu][cl
   REQUIRE(program->wait_for("result of weather> "));
   // A command is still a command.
   program->send("/stats\r");
-  REQUIRE(program->wait_for("1 answers"));
+  REQUIRE(program->wait_for("1 answer in"));
   REQUIRE(program->wait_for("result of weather> "));
   program->send("\x1b[200~{\"rain\":\n true}\x1b[201~\r");
   REQUIRE(program->wait_for("It rains."));
@@ -167,11 +169,28 @@ TEST_CASE("a command of the user's answers the model's calls, only when asked fo
   CHECK(script.pipe("hi\n", arguments).err.find("more than 1024 KiB") != std::string::npos);
 }
 
-TEST_CASE("a model that calls without end is stopped", "[cpu][cli]") {
+TEST_CASE("a model that calls without end is stopped, and that is no success", "[cpu][cli]") {
   const Scripted script({kCall});
-  const auto ran =
-      script.pipe("hi\n", {"--tool", script.folder / "tools.json", "--tool-command", "echo rain"});
+  std::vector<std::string> arguments{"--tool", script.folder / "tools.json", "--tool-command",
+                                     "echo rain"};
+  if (GENERATE(false, true)) arguments.insert(arguments.end(), {"-p", "hi"});
+  const auto ran = script.pipe("hi\nnever asked\n", arguments);
+  CHECK(ran.status == 1);
   CHECK(ran.err.find("32 times in a row") != std::string::npos);
+}
+
+TEST_CASE("after a tool's command that failed, a script asks nothing more", "[cpu][cli]") {
+  const Scripted script({kCall, "It rains."});
+  std::vector<std::string> arguments{"--tool", script.folder / "tools.json", "--tool-command",
+                                     "exit 3"};
+  const bool one_shot = GENERATE(false, true);
+  if (one_shot) arguments.insert(arguments.end(), {"-p", "hi"});
+  // What comes next would be taken for the result.
+  const auto ran = script.pipe("hi\nanother question\n", arguments);
+  CHECK(ran.status == 1);
+  CHECK(ran.out.find("It rains.") == std::string::npos);
+  CHECK(ran.err.find("running exit 3: exit status 3") != std::string::npos);
+  CHECK((ran.err.find("the script ends here") == std::string::npos) == one_shot);
 }
 
 TEST_CASE("Ctrl-C ends a tool's command and keeps the session", "[cpu][cli][pty]") {
@@ -188,14 +207,23 @@ TEST_CASE("Ctrl-C ends a tool's command and keeps the session", "[cpu][cli][pty]
   REQUIRE(program->wait_for("It rains."));
 }
 
+TEST_CASE("SIGTERM waits for no tool's command", "[cpu][cli][pty]") {
+  const Scripted script({kCall, "It rains."});
+  const auto program =
+      script.terminal({"--tool", script.folder / "tools.json", "--session", "plan",
+                       "--tool-command", "trap '' TERM; echo ready >&2; sleep 100"});
+  program->send("hi\r");
+  REQUIRE(program->wait_for("ready"));
+  program->signal(SIGTERM);
+  CHECK(program->wait(10) == 143);
+  CHECK(std::filesystem::exists(script.folder / "state/ingot/sessions/plan.session"));
+}
+
 TEST_CASE("tools come and go in a session", "[cpu][cli]") {
   const Scripted script({"yes"});
-  const auto ran = script.pipe(
-      "/tool tools.json\n/tool\n/tool none\n/tool\n/tool missing.json\n"
-      "/tool script\nhi\n");
+  const auto ran = script.pipe("/tool tools.json\n/tool\n/tool none\n/tool\nhi\n");
+  CHECK(ran.status == 0);
   CHECK(ran.out == "{\"name\": \"weather\", \"parameters\": {}}\nyes\n");
-  CHECK(ran.err.find("missing.json") != std::string::npos);
-  CHECK(ran.err.find("reading tools of script") != std::string::npos);
 }
 
 TEST_CASE("files are attached and conversations exported", "[cpu][cli]") {
@@ -203,16 +231,19 @@ TEST_CASE("files are attached and conversations exported", "[cpu][cli]") {
   write_file(script.folder / "note.txt", "line ``` one\n");
   write_file(script.folder / "binary", std::string("a\0b", 3));
   write_file(script.folder / "latin", "caf\xE9");
+  for (const auto& [file, why] : {std::pair{"binary", "it is no text in UTF-8 (byte 1 is not)"},
+                                  std::pair{"latin", "it is no text in UTF-8 (byte 3 is not)"},
+                                  std::pair{"missing", "no such file"}}) {
+    const auto refused = script.pipe("/attach " + std::string(file) + "\nhi\n");
+    CHECK(refused.status != 0);
+    CHECK(refused.out.empty());
+    CHECK(refused.err.find(file) != std::string::npos);
+    CHECK(refused.err.find(why) != std::string::npos);
+  }
   const auto ran = script.pipe(
-      "/attach note.txt\nwhat is this?\n/attach binary\n/attach latin\n/attach missing\n"
-      "/attach note.txt\n/attach\nno more\n/export talk.jsonl\n/export talk.md\n/export talk.md\n"
-      "/export talk.txt\n");
-  CHECK(ran.status == 0);
-  CHECK(ran.err.find("attaching binary: it is no text in UTF-8 (byte 1 is not)") !=
-        std::string::npos);
-  CHECK(ran.err.find("attaching latin: it is no text in UTF-8 (byte 3 is not)") !=
-        std::string::npos);
-  CHECK(ran.err.find("missing") != std::string::npos);
+      "/attach note.txt\nwhat is this?\n/attach note.txt\n/attach\nno more\n/export "
+      "talk.jsonl\n/export talk.md\n/export talk.md\n/export talk.txt\n");
+  CHECK(ran.status == 2);
   CHECK(ran.err.find("talk.md: the file is there already") != std::string::npos);
   CHECK(ran.err.find("must end in .md") != std::string::npos);
   const std::string lines = *ingot::read_whole_file(script.folder / "talk.jsonl");
@@ -221,6 +252,70 @@ TEST_CASE("files are attached and conversations exported", "[cpu][cli]") {
   CHECK(lines.find("{\"role\": \"user\", \"content\": \"no more\"}") != std::string::npos);
   CHECK((*ingot::read_whole_file(script.folder / "talk.md")).find("## Assistant\n\nyes\n") !=
         std::string::npos);
+}
+
+TEST_CASE("names of files may be quoted, escaped, have blanks, and begin at home", "[cpu][cli]") {
+  const Scripted script({"yes"});
+  write_file(script.folder / "my note.txt", "mine");
+  write_file(script.folder / "my tools.json", std::string(kTools));
+  for (const char* name : {"my note.txt", "\"my note.txt\"", "'my note.txt'", "my\\ note.txt",
+                           "~/my note.txt", "\"~/my note.txt\"", "~/my\\ note.txt"}) {
+    CAPTURE(name);
+    const auto ran = script.pipe("/attach " + std::string(name) + "\nhi\n/tokens\n", {}, true);
+    CHECK(ran.status == 0);
+    CHECK(ran.err.empty());
+    // my note.txt:, a blank line, the fence with its text, a line's end, hi
+    CHECK(
+        ran.out.find("\n" +
+                     std::to_string(
+                         small_tokenizer().encode("my note.txt:\n\n```\nmine\n```\n\nhi").size()) +
+                     " tokens: ") != std::string::npos);
+  }
+  const auto ran = script.pipe(
+      "/tool \"~/my tools.json\"\n/tool\n/system @~/my\\ note.txt\n/system\nhi\n/export '~/my "
+      "talk.md'\n/save \"~/my plan.session\"\n/load ~/my\\ plan.session\n",
+      {}, true);
+  CHECK(ran.status == 0);
+  CHECK(ran.out == "{\"name\": \"weather\", \"parameters\": {}}\nmine\nyes\n");
+  CHECK(std::filesystem::exists(script.folder / "my talk.md"));
+  CHECK(std::filesystem::exists(script.folder / "my plan.session"));
+  const auto again = script.pipe("/load '~/my plan.session'\n/system\n", {}, true);
+  CHECK(again.out == "mine\n");
+}
+
+TEST_CASE("a control token that the model writes is fed never again", "[cpu][cli]") {
+  const Scripted script({"a<think>b<｜title｜>c", "ok"});
+  const auto ran = script.pipe("hi\nmore\nmore\n", {"--stats"});
+  CHECK(ran.out == "a<think>b<｜title｜>c\nok\na<think>b<｜title｜>c\n");
+  // The last token of the answer before, EOS, <｜User｜>, three of "more", <｜Assistant｜>,
+  // </think>.
+  std::size_t at = ran.err.find("\"prefilled_tokens\"");
+  for (int turn = 1; turn < 3; ++turn) {
+    at = ran.err.find("\"prefilled_tokens\"", at + 1);
+    REQUIRE(at != std::string::npos);
+    CHECK(ran.err.substr(at).starts_with("\"prefilled_tokens\": 8,"));
+  }
+  // Where thinking is kept, in it and behind it.
+  const Scripted thinks({"hm<think>hm</think>a</think>b<think>", "x</think>ok"});
+  const auto kept = thinks.pipe("hi\nmore\n", {"--stats", "--thinking", "high", "--keep-thinking"});
+  CHECK(kept.out == "a</think>b<think>\nok\n");
+  at = kept.err.find("\"prefilled_tokens\"");
+  CHECK(kept.err.substr(kept.err.find("\"prefilled_tokens\"", at + 1))
+            .starts_with("\"prefilled_tokens\": 8,"));
+}
+
+TEST_CASE("the line of a prompt that was stopped says how far it was read", "[cpu][cli][pty]") {
+  const Scripted script({"yes"}, 20);
+  const auto program = script.terminal({"--prefill-chunk", "16"});
+  program->send(std::string(2000, 'q') + "\r");
+  REQUIRE(program->wait_for("reading: "));
+  program->send(kCtrlC);
+  REQUIRE(program->wait_for("; stopped after reading "));
+  REQUIRE(program->wait_for(" of 2004 tokens in "));
+  REQUIRE(program->wait_for(kPrompt));
+  CHECK(program->out().find("first token") == std::string::npos);
+  enter(*program, "/stats");
+  CHECK(program->out().find("0 answers in ") != std::string::npos);
 }
 
 TEST_CASE("a context that fills up is shown, warned of, and never cut behind the user's back",

@@ -187,17 +187,20 @@ TEST_CASE("what is no file is loaded, attached and exported to by nobody", "[cpu
   const TempDir home;
   REQUIRE(::mkfifo((home / "fifo.session").c_str(), 0600) == 0);
   const std::string fifo = home / "fifo.session";
-  const auto ran =
-      run_ingot(ChatOnTerminal::arguments(tiny_model(), {}),
-                with_state(home, "/load " + fifo + "\n/attach " + fifo + "\n/tool " + fifo +
-                                     "\n/attach -\n/save " + fifo + "\n/export " +
-                                     (home / "no/x.md").string() + "\n"));
-  CHECK(ran.status == 0);
-  CHECK(ran.err.find("reading the session " + fifo + ": this is no regular file") !=
-        std::string::npos);
-  CHECK(ran.err.find("reading " + fifo + ": this is no regular file") != std::string::npos);
-  CHECK(ran.err.find("exporting to " + (home / "no/x.md").string() + ": there is no folder") !=
-        std::string::npos);
+  const std::string folder = home / "no/x.md";
+  for (const auto& [command, why] :
+       {std::pair{"/load " + fifo, "reading the session " + fifo + ": this is no regular file"},
+        std::pair{"/attach " + fifo, "reading " + fifo + ": this is no regular file"},
+        std::pair{"/tool " + fifo, "reading " + fifo + ": this is no regular file"},
+        std::pair{std::string("/attach -"), std::string("no such file")},
+        std::pair{"/save " + fifo, fifo + ": what is there is no session of ingot, and stays"},
+        std::pair{"/export " + folder, "exporting to " + folder + ": there is no folder"}}) {
+    CAPTURE(command);
+    const auto ran =
+        run_ingot(ChatOnTerminal::arguments(tiny_model(), {}), with_state(home, command + "\n"));
+    CHECK(ran.status == 2);
+    CHECK(ran.err.find(why) != std::string::npos);
+  }
   CHECK(!fs::exists(home / "no"));
 }
 

@@ -11,11 +11,6 @@ namespace {
 using Chat = ChatOnTerminal;
 using std::chrono::milliseconds;
 
-/// What /tokens says of a text.
-std::string counted(std::string_view text) {
-  return std::to_string(small_tokenizer().encode(text).size()) + " tokens: ";
-}
-
 }  // namespace
 
 TEST_CASE("chat on a terminal answers, edits and leaves with Ctrl-D", "[cpu][cli][pty]") {
@@ -82,7 +77,7 @@ TEST_CASE("Ctrl-C ends an answer and keeps the session", "[cpu][cli][pty]") {
   REQUIRE(chat.program.wait_for(kPrompt));
   // What was there stays, and nothing of it is fed again: the next prompt adds EOS, <｜User｜>, the
   // letter, and the two that begin an answer; of thinking that is dropped nothing stays.
-  CHECK(chat.enter("/stats").find("1 answers") != std::string::npos);
+  CHECK(chat.enter("/stats").find("1 answer in") != std::string::npos);
   chat.program.send("x\r");
   REQUIRE(chat.program.wait_for("\r\n"));
   REQUIRE(chat.program.wait_for(thinking == "none" ? "" : "\x1b[2m"));
@@ -105,7 +100,7 @@ TEST_CASE("Ctrl-C ends a prompt that is being read", "[cpu][cli][pty]") {
   chat.program.send(kCtrlC);
   REQUIRE(chat.program.wait_for("cancelled"));
   REQUIRE(chat.program.wait_for(kPrompt));
-  CHECK(chat.enter("/sessions").find("   1 messages") != std::string::npos);
+  CHECK(chat.enter("/sessions").find("   1 message, ") != std::string::npos);
   CHECK(chat.enter("/undo").find("Taken back.") != std::string::npos);
   CHECK(chat.ask("hello").at("finish_reason") == "length");
 }
@@ -149,7 +144,7 @@ TEST_CASE("what is typed while an answer comes is the next input", "[cpu][cli][p
   Chat chat({"--max-tokens", "60"}, {}, endless_model(folder));
   chat.program.send("hello\r/tokens ab\r");
   REQUIRE(chat.program.wait_for("\"finish_reason\": \"length\""));
-  CHECK(chat.program.wait_for(counted("ab")));
+  CHECK(chat.program.wait_for(counted_tokens("ab")));
   CHECK(chat.leave() == 0);
 }
 
@@ -164,10 +159,10 @@ TEST_CASE("the history comes back in the next chat", "[cpu][cli][pty]") {
   Chat chat({}, {}, tiny_model(), home.path());
   chat.program.send(std::string(kUp) + std::string(kUp));
   CHECK(chat.program.wait_for("/tokens 中文"));
-  CHECK(chat.enter("").find(counted("中文")) != std::string::npos);
+  CHECK(chat.enter("").find(counted_tokens("中文")) != std::string::npos);
   chat.program.send("\x12two");
   CHECK(chat.program.wait_for("search: two"));
-  CHECK(chat.enter("").find(counted("two")) != std::string::npos);
+  CHECK(chat.enter("").find(counted_tokens("two")) != std::string::npos);
 }
 
 TEST_CASE("a private chat writes nothing", "[cpu][cli][pty]") {
@@ -182,11 +177,11 @@ TEST_CASE("a damaged history is said, used and mended", "[cpu][cli][pty]") {
   fs::create_directories(home / "ingot");
   write_file(home / "ingot/chat_history", "/tokens good\n\xFF\xFE\n");
   Chat chat({}, {}, tiny_model(), home.path());
-  CHECK(chat.program.out().find("1 damaged lines") != std::string::npos);
+  CHECK(chat.program.out().find("is damaged: 1 line left out") != std::string::npos);
   chat.program.send(kUp);
   CHECK(chat.program.wait_for("/tokens good"));
   chat.program.send("\r");
-  CHECK(chat.program.wait_for(counted("good")));
+  CHECK(chat.program.wait_for(counted_tokens("good")));
   CHECK(chat.history() == "/tokens good\n");
 }
 
@@ -207,7 +202,7 @@ TEST_CASE("wide characters keep their places in every locale", "[cpu][cli][pty]"
   chat.program.settle(milliseconds(100));
   CHECK(chat.program.screen().column() == 4 + 8 + 2);
   CHECK(chat.program.screen().lines().back() == ">>> /tokens 中e\xCC\x81z");
-  CHECK(chat.enter("").find(counted("中e\xCC\x81z")) != std::string::npos);
+  CHECK(chat.enter("").find(counted_tokens("中e\xCC\x81z")) != std::string::npos);
 }
 
 TEST_CASE("an emoji that the terminal's bytes cut is put together", "[cpu][cli][pty]") {
@@ -230,8 +225,8 @@ TEST_CASE("a resize while a message is written or an answer comes does no harm",
   chat.program.settle(milliseconds(150));
   CHECK(chat.program.screen().text().ends_with(
       "commands.\n>>> /tokens some words that take two row\ns when the window is narrow\n"));
-  CHECK(chat.enter("").find(counted("some words that take two rows when the window is narrow")) !=
-        std::string::npos);
+  CHECK(chat.enter("").find(counted_tokens(
+            "some words that take two rows when the window is narrow")) != std::string::npos);
   chat.program.send("hello\r");
   REQUIRE(chat.program.wait_for("\r\n"));
   for (const int columns : {20, 100, 33}) {
@@ -240,7 +235,7 @@ TEST_CASE("a resize while a message is written or an answer comes does no harm",
   }
   REQUIRE(chat.program.wait_for("\"finish_reason\": \"length\""));
   REQUIRE(chat.program.wait_for(kPrompt));
-  CHECK(chat.enter("/tokens a").find(counted("a")) != std::string::npos);
+  CHECK(chat.enter("/tokens a").find(counted_tokens("a")) != std::string::npos);
 }
 
 TEST_CASE("the editor of the environment edits a message", "[cpu][cli][pty]") {
@@ -260,7 +255,7 @@ TEST_CASE("the editor of the environment edits a message", "[cpu][cli][pty]") {
   const std::string sent = chat.enter("/edit hello");
   CHECK(sent.find("hello from the editor\r\nand more\r\n") != std::string::npos);
   CHECK(sent.find("prompt_tokens") != std::string::npos);
-  CHECK(chat.enter("/tokens").find(counted("hello from the editor\nand more")) !=
+  CHECK(chat.enter("/tokens").find(counted_tokens("hello from the editor\nand more")) !=
         std::string::npos);
 }
 
@@ -353,7 +348,7 @@ TEST_CASE("a job that is suspended comes back with its line", "[cpu][cli][pty]")
   REQUIRE(chat.program.wait_for("ab"));
   const std::string out = chat.enter("");
   CAPTURE(out);
-  CHECK(out.find(counted("ab")) != std::string::npos);
+  CHECK(out.find(counted_tokens("ab")) != std::string::npos);
 }
 
 TEST_CASE("a paste that never ends is left with Ctrl-C", "[cpu][cli][pty]") {
@@ -363,5 +358,5 @@ TEST_CASE("a paste that never ends is left with Ctrl-C", "[cpu][cli][pty]") {
   chat.program.send(kCtrlC);
   REQUIRE(chat.program.wait_for("Once more to leave"));
   REQUIRE(chat.program.wait_for(kPrompt));
-  CHECK(chat.enter("/tokens ab").find(counted("ab")) != std::string::npos);
+  CHECK(chat.enter("/tokens ab").find(counted_tokens("ab")) != std::string::npos);
 }

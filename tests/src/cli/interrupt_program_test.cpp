@@ -37,7 +37,7 @@ fs::path endless_model(const TempDir& folder) {
 }  // namespace
 
 TEST_CASE("a signal while generate loads leaves nothing behind", "[cpu][cli]") {
-  const int signal = GENERATE(SIGINT, SIGTERM, SIGHUP);
+  const int signal = GENERATE(SIGINT, SIGTERM, SIGHUP, SIGQUIT);
   CAPTURE(signal);
   bool while_loading = false;
   // On a busy machine the model may be there before the signal is: then it comes to the job.
@@ -55,7 +55,7 @@ TEST_CASE("a signal while generate loads leaves nothing behind", "[cpu][cli]") {
 }
 
 TEST_CASE("a signal while chat or score loads ends it with the signal's status", "[cpu][cli]") {
-  const int signal = GENERATE(SIGINT, SIGTERM, SIGHUP);
+  const int signal = GENERATE(SIGINT, SIGTERM, SIGHUP, SIGQUIT);
   CAPTURE(signal);
   const auto chat = run_ingot({"chat", "--model", tiny_model()}, signal_when(kLoading, signal));
   CHECK(chat.status == 128 + signal);
@@ -69,7 +69,7 @@ TEST_CASE("a signal while chat or score loads ends it with the signal's status",
 }
 
 TEST_CASE("a signal while generate waits for input ends it and leaves nothing", "[cpu][cli]") {
-  const int signal = GENERATE(SIGINT, SIGTERM, SIGHUP);
+  const int signal = GENERATE(SIGINT, SIGTERM, SIGHUP, SIGQUIT);
   CAPTURE(signal);
   const TempDir folder;
   ProgramOptions options = signal_when("line 1: ", signal);
@@ -83,7 +83,7 @@ TEST_CASE("a signal while generate waits for input ends it and leaves nothing", 
 }
 
 TEST_CASE("a signal ends an answer in a piped chat with the signal's status", "[cpu][cli]") {
-  const int signal = GENERATE(SIGINT, SIGTERM, SIGHUP);
+  const int signal = GENERATE(SIGINT, SIGTERM, SIGHUP, SIGQUIT);
   CAPTURE(signal);
   const TempDir folder;
   ProgramOptions options = signal_when("", signal);
@@ -100,7 +100,7 @@ TEST_CASE("a signal ends an answer in a piped chat with the signal's status", "[
 
 TEST_CASE("a signal at the empty prompt of a piped chat ends it with the signal's status",
           "[cpu][cli]") {
-  const int signal = GENERATE(SIGINT, SIGTERM, SIGHUP);
+  const int signal = GENERATE(SIGINT, SIGTERM, SIGHUP, SIGQUIT);
   CAPTURE(signal);
   ProgramOptions options = signal_when("prompt_tokens", signal);
   options.input = "hello\n";

@@ -16,6 +16,11 @@ inline void arrive(u32 barrier) {
 inline void expect(u32 barrier, u32 bytes) {
   test::emulator::barrier_expect(barrier, bytes);
 }
+constexpr int WARP_ARRIVALS = 1;
+inline void arrive_warp(u32 barrier, int lane) {
+  __syncwarp();
+  if (lane == 0) arrive(barrier);
+}
 inline void arrive_expect(u32 barrier, u32 bytes) {
   expect(barrier, bytes);
   arrive(barrier);

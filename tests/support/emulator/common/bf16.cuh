@@ -26,6 +26,9 @@ inline float high_to_float(u32 pair) {
 inline u32 pack_bf16(float low, float high) {
   return bf16_bits(low) | (bf16_bits(high) << 16);
 }
+inline u32 pack_bf16_relu(float low, float high) {
+  return pack_bf16(low < 0 ? 0.0f : low, high < 0 ? 0.0f : high);
+}
 
 template <int COUNT>
 struct Bf16Vector {

@@ -75,6 +75,9 @@ inline u32 permute(u32 low, u32 high, u32 selectors) {
   if ((selectors & 0x8888u) != 0) throw std::runtime_error("a selector replicates a sign");
   return __byte_perm(low, high, selectors);
 }
+inline u32 max_u16x2(u32 a, u32 b) {
+  return max(a & 0xffffu, b & 0xffffu) | max(a >> 16, b >> 16) << 16;
+}
 inline float2 load_shared(u32 from) {
   float2 value;
   std::memcpy(&value, test::emulator::shared_pointer(from), sizeof value);

@@ -1,0 +1,96 @@
+// The state of a conversation as others take it over: a branch of it, and a file.
+#include <utility>
+
+#include "src/chat/chat_session.hpp"
+
+namespace ingot {
+
+std::unique_ptr<ChatSession> ChatSession::branch() const {
+  auto other = std::make_unique<ChatSession>(engine_, tokenizer_, options_);
+  other->messages_ = messages_;
+  other->context_tokens_ = context_tokens_;
+  // An engine that has no room for all copies gets those that save most.
+  try {
+    if (live_) {
+      other->live_ = Held{engine_.fork(live_->sequence), live_->tokens, live_->longest};
+    }
+    for (auto snapshot = snapshots_.rbegin(); snapshot != snapshots_.rend(); ++snapshot) {
+      other->snapshots_.push_front(
+          {engine_.fork(snapshot->sequence), snapshot->tokens, snapshot->longest});
+    }
+  } catch (const EngineError& error) {
+    if (error.error().code != ErrorCode::exhausted) throw;
+  }
+  return other;
+}
+
+std::vector<SavedSequence> ChatSession::save_sequences() const {
+  std::vector<SavedSequence> saved;
+  const auto save = [&](const Held& held) {
+    if (auto state = engine_.snapshot_bytes(held.sequence)) {
+      saved.push_back({held.tokens, static_cast<std::uint64_t>(held.longest), std::move(*state)});
+    }
+  };
+  if (live_) save(*live_);
+  // Enough to take the last turn back; every further one would be the whole state once more.
+  if (!snapshots_.empty()) save(snapshots_.back());
+  return saved;
+}
+
+Result<void> ChatSession::restore_messages(std::vector<ChatMessage> messages) {
+  context_tokens_.reset();
+  if (messages.empty()) {  // saved before its first question
+    options_.system.clear();
+    options_.tools.clear();
+    messages_.clear();
+    return {};
+  }
+  const bool has_system = !messages.empty() && messages.front().role == Role::system;
+  std::string system = has_system ? messages.front().content : std::string();
+  std::vector<std::string> tools = has_system ? messages.front().tools : std::vector<std::string>();
+  std::swap(system, options_.system);
+  std::swap(tools, options_.tools);
+  auto loaded = load(std::move(messages));
+  if (!loaded) {
+    std::swap(system, options_.system);
+    std::swap(tools, options_.tools);
+  }
+  return loaded;
+}
+
+Result<ChatSession::Held> ChatSession::restore(const SavedSequence& saved) {
+  for (const TokenId token : saved.tokens) {
+    if (token < 0 || token >= engine_.config().vocab_size) {
+      return fail(ErrorCode::corrupt, "a token of the saved sequence is outside the vocabulary");
+    }
+  }
+  const auto sequence = engine_.restore(saved.state);
+  if (!sequence) return Unexpected(sequence.error());
+  const std::int64_t length = engine_.length(*sequence);
+  const auto tokens = static_cast<std::int64_t>(saved.tokens.size());
+  const auto longest = static_cast<std::int64_t>(saved.longest);
+  if (longest < length || (tokens != length && tokens != length + 1)) {
+    engine_.release(*sequence);
+    return fail(ErrorCode::corrupt, "the saved sequence and its tokens do not belong together");
+  }
+  return Held{*sequence, saved.tokens, longest};
+}
+
+Result<void> ChatSession::restore_sequences(std::span<const SavedSequence> sequences) {
+  release_state();
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    auto held = restore(sequences[i]);
+    if (!held) {
+      release_state();
+      return Unexpected(held.error());
+    }
+    if (i == 0) {
+      live_ = std::move(*held);
+    } else {
+      snapshots_.push_front(std::move(*held));
+    }
+  }
+  return {};
+}
+
+}  // namespace ingot

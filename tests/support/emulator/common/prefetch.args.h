@@ -1,1 +1,0 @@
-../../../../kernel_templates/common/prefetch.args.h
