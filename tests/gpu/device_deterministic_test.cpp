@@ -74,10 +74,22 @@ TEST_CASE("with deterministic steps the scheduler's answers do not depend on its
   auto answers = scheduled_answers(*engine, backwards, 9, 128, kAnswer).tokens;
   std::ranges::reverse(answers);
   CHECK(answers == tokens);
+}
 
-  // So few pages that answers are taken apart and fed again.
-  const auto small = device_engine(model.open(), options(16384));
-  const auto preempted = scheduled_answers(*small, asked, 33, 100, kAnswer);
+TEST_CASE("with deterministic steps an answer that gave its pages back goes on with the same bits",
+          "[gpu][deterministic]") {
+  const test::SyntheticModel model("tiny");
+  const auto roomy = device_engine(model.open(), options(1 << 17));
+  if (!roomy) return;
+  const auto asked = made_up_prompts(roomy->config().vocab_size, 20, 500, 61);
+  std::vector<std::vector<TokenId>> tokens;
+  for (const auto& answer : logged_answers(*roomy, asked, 1, 512, kAnswer))
+    tokens.push_back(answer.tokens);
+  // 52 pages of 256 tokens: all of them together need twice as many.
+  DeviceOptions few = options(4096);
+  few.max_sequences = 20;
+  const auto small = device_engine(model.open(), few);
+  const auto preempted = scheduled_answers(*small, asked, 20, 100, kAnswer);
   CHECK(preempted.preemptions > 0);
   CHECK(preempted.tokens == tokens);
   CHECK(small->stats().pages_in_use == 0);

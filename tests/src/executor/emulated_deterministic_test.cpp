@@ -76,9 +76,7 @@ TEST_CASE("with deterministic steps an answer's bits do not depend on its neighb
   const test::SyntheticModel model("tiny");
   const auto engine = test::emulated_engine({card->driver()}, model.open());
   engine->set_deterministic(true);
-  const auto asked = test::made_up_prompts(engine->config().vocab_size, 3, 2, 3);
+  const auto asked = test::made_up_prompts(engine->config().vocab_size, 2, 3, 3);
   const auto alone = logged_answers(*engine, asked, 1, 16, 2);
-  CHECK(logged_answers(*engine, asked, 3, 3, 2) == alone);
-  CHECK(test::scheduled_answers(*engine, asked, 2, 2, 2).tokens ==
-        std::vector{alone[0].tokens, alone[1].tokens, alone[2].tokens});
+  CHECK(logged_answers(*engine, asked, 2, 3, 2) == alone);
 }
