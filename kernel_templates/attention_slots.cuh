@@ -23,6 +23,15 @@ namespace ingot::kernels {
 static_assert(RING % PAGE_ENTRIES == 0, "a ring is whole pages, so that slots count through it");
 static_assert(RING >= WINDOW, "a token may not overwrite what it still sees");
 
+// The slot of a position that the row sees.
+__forceinline__ int slot_of(const AttentionSlotsArgs& args, int row, int sequence, int position) {
+  if constexpr (WIDE) {
+    const int other = row - (args.positions[row] - position);
+    if (other >= 0 && args.sequences[other] == sequence) return args.pass_slots + other;
+  }
+  return sequence * RING + position % RING;
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS)
     attention_slots(const __grid_constant__ AttentionSlotsArgs args) {
   const int thread = static_cast<int>(blockIdx.x * THREADS + threadIdx.x);
@@ -38,14 +47,21 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const int ring = sequence * RING;
   if (thread == 0) {
     args.window_counts[row] = window;
-    args.append_slots[row] = idle ? -1 : ring + (seen - 1) % RING;
+    const int kept = ring + (seen - 1) % RING;
+    if constexpr (WIDE) {
+      args.append_slots[row] = idle ? -1 : args.pass_slots + row;
+      const bool newest = row + RING >= args.rows || args.sequences[row + RING] != sequence;
+      args.keep_slots[row] = idle || !newest ? -1 : kept;
+    } else {
+      args.append_slots[row] = idle ? -1 : kept;
+    }
     args.hca_counts[row] = compressed;
     args.csa_counts[row] = seen / SLOTS_CSA_RATIO;
   }
   if (idle) return;
   int* const window_indices = args.window_indices + static_cast<i64>(row) * WINDOW;
   for (int i = thread; i < WINDOW; i += SPLIT * THREADS)
-    window_indices[i] = i < window ? ring + (seen - window + i) % RING : -1;
+    window_indices[i] = i < window ? slot_of(args, row, sequence, seen - window + i) : -1;
   const int* const pages = args.page_table + static_cast<i64>(sequence) * args.page_stride;
   int* const hca_indices = args.hca_indices + static_cast<i64>(row) * args.hca_slots;
   for (int j = thread; j < compressed; j += SPLIT * THREADS)

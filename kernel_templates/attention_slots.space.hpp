@@ -27,16 +27,18 @@ struct AttentionSlotsParams {
 struct AttentionSlotsProblem {
   int rows = 1;  ///< of a launch: of the batch bucket, not a parameter of the code
   int window = 128;
-  int ring = 128;  ///< window entries of a sequence, a multiple of page_entries
+  int ring = 128;     ///< window entries of a sequence, a multiple of page_entries
+  bool wide = false;  ///< rows have entries of their own beside the rings
   int page_entries = KV_PAGE_ENTRIES;
   int hca_slots = 64;  ///< of a row's list: of the context bucket, not a parameter of the code
 
   template <class Self, class Visit>
   static void for_each_field(Self& self, Visit&& visit) {
-    auto& [rows, window, ring, page_entries, hca_slots] = self;
+    auto& [rows, window, ring, wide, page_entries, hca_slots] = self;
     visit("rows", rows);
     visit("window", window);
     visit("ring", ring);
+    visit("wide", wide);
     visit("page_entries", page_entries);
     visit("hca_slots", hca_slots);
   }
@@ -56,6 +58,7 @@ struct AttentionSlots {
     Params base;
     base.WINDOW = problem.window;
     base.RING = problem.ring;
+    base.WIDE = problem.wide;
     base.PAGE_ENTRIES = problem.page_entries;
     return Space<Params>(base).axis(&Params::THREADS, {128, 256}).axis(&Params::SPLIT, {1, 4, 16});
   }
@@ -66,7 +69,9 @@ struct AttentionSlots {
             .programmatic = true};
   }
 
-  static std::vector<Problem> sample_problems() { return {{.ring = 128}, {.ring = 640}}; }
+  static std::vector<Problem> sample_problems() {
+    return {{.ring = 128}, {.ring = 640}, {.ring = 384, .wide = true}};
+  }
 };
 
 }  // namespace ingot::kernels

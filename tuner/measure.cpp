@@ -43,10 +43,27 @@ Timing measure(const cu::Context& context, const cu::Stream& stream, const cu::G
   for (int i = 0; i <= policy.batch_replays; ++i)
     marks.push_back(cu::Event::create(context, cu::Event::Timing::on));
 
+  bool is_long = false;
+  if (policy.warmup_replays > 0) {
+    marks[0].record(stream);
+    exec.launch(stream);
+    marks[1].record(stream);
+    marks[1].synchronize();
+    is_long = static_cast<double>(marks[1].us_since(marks[0])) > policy.long_us;
+  }
+  const int batch =
+      is_long ? std::min(policy.long_batch, policy.batch_replays) : policy.batch_replays;
+  const int most = is_long ? std::min(3 * batch, policy.max_replays) : policy.max_replays;
+  while (static_cast<int>(marks.size()) > batch + 1)
+    marks.pop_back();
+
   std::vector<double> samples_us;
   while (true) {
     // A batch starts behind untimed replays: its first mark is passed while work is queued.
-    const int untimed = samples_us.empty() ? policy.warmup_replays : 1;
+    const int untimed =
+        samples_us.empty() && !is_long
+            ? std::max(policy.warmup_replays - 1, std::min(policy.warmup_replays, 1))
+            : 1;
     for (int i = 0; i < untimed; ++i)
       exec.launch(stream);
     marks[0].record(stream);
@@ -58,7 +75,7 @@ Timing measure(const cu::Context& context, const cu::Stream& stream, const cu::G
     for (std::size_t i = 1; i < marks.size(); ++i)
       samples_us.push_back(static_cast<double>(marks[i].us_since(marks[i - 1])));
     const Timing timing = summarize(samples_us, nodes);
-    if (timing.spread <= policy.good_spread || timing.replays >= policy.max_replays) return timing;
+    if (timing.spread <= policy.good_spread || timing.replays >= most) return timing;
   }
 }
 

@@ -15,9 +15,11 @@
 namespace ingot {
 
 struct MeasurePolicy {
-  int warmup_replays = 2;
+  int warmup_replays = 2;     ///< the first of which shows whether a replay is long
   int batch_replays = 5;      ///< replays between two looks at the spread
   int max_replays = 30;       ///< enough, whatever the spread
+  double long_us = 4000;      ///< a replay that takes longer than this …
+  int long_batch = 3;         ///< … is repeated in smaller batches, three at most
   double good_spread = 0.01;  ///< stop when the samples agree this well
 };
 

@@ -16,7 +16,7 @@ namespace ingot {
 namespace {
 
 /// What a candidate's inputs are made of and what is timed; raised when either changes.
-constexpr int kMethod = 1;
+constexpr int kMethod = 2;
 
 /// Compiles candidates in the order of the requests on threads of its own, so that a race finds
 /// them ready. A kernel that both want is compiled once: the store sees to that.
@@ -57,7 +57,8 @@ class CompileAhead {
 Standing standing_of(const CandidateTimes& candidate, std::size_t index, const Choice& choice) {
   if (index == choice.chosen) return Standing::chosen;
   if (candidate.barred) return Standing::barred;
-  if (!candidate.time_us) return Standing::unmeasured;
+  if (!candidate.time_us)
+    return candidate.dropped_after > 0 ? Standing::dropped : Standing::unmeasured;
   if (std::find(choice.ties.begin(), choice.ties.end(), index) != choice.ties.end()) {
     return Standing::tie;
   }
@@ -79,7 +80,8 @@ TuningRecord record_of(const TuningKey& key, const TuningRequest& request, const
                               .time_us = found.time_us.value_or(0),
                               .samples_us = samples_us[i]};
     if (candidate.standing == Standing::dropped) {
-      candidate.reason = fmt::format("behind after round {}", found.dropped_after);
+      candidate.reason = fmt::format("behind after round {}{}", found.dropped_after,
+                                     found.time_us ? "" : ", not verified");
     }
     if (!candidate.samples_us.empty()) {
       const Timing timing = summarize(candidate.samples_us, 1);
@@ -175,7 +177,10 @@ class Tuning {
                                                .candidates = request.candidates.size(),
                                                .candidates_left = left});
                           }};
+    const double begin_s = options_.now_s();
     const Race race = run_race(setup, kernels_, bench_);
+    outcome.seconds = options_.now_s() - begin_s;
+    report_.spent += race.seconds;
     const RaceResult joined = agree(ranks_, race.result);
     const auto choice = choose_of(joined);
     if (!joined.failure.empty() || (!choice && joined.complete)) {
@@ -205,11 +210,11 @@ class Tuning {
 
 std::string policy_text(const SearchPolicy& search, const MeasurePolicy& measure) {
   return fmt::format(
-      "method {}; graph, {} to {} replays in batches of {} until {:g} % agree, {} for warm-up; {} "
-      "to {} rounds, {:g} % behind drops",
+      "method {}; graph, {} to {} replays in batches of {} ({} beyond {:g} us) until {:g} % agree, "
+      "{} for warm-up; {} to {} rounds, {:g} % behind drops",
       kMethod, measure.batch_replays, measure.max_replays, measure.batch_replays,
-      100 * measure.good_spread, measure.warmup_replays, search.min_rounds, search.max_rounds,
-      100 * search.drop_behind);
+      measure.long_batch, measure.long_us, 100 * measure.good_spread, measure.warmup_replays,
+      search.min_rounds, search.max_rounds, 100 * search.drop_behind);
 }
 
 int TuneReport::count(TuneState state) const {

@@ -9,6 +9,7 @@
 
 #include "runtime/jit/kernel_store.hpp"
 #include "tuner/measure.hpp"
+#include "tuner/race.hpp"
 #include "tuner/rank_agreement.hpp"
 #include "tuner/search.hpp"
 #include "tuner/trial.hpp"
@@ -34,11 +35,13 @@ struct TunedRequest {
   TuneState state = TuneState::left;
   std::string reason = {};                  ///< of a failure
   std::optional<TuningRecord> record = {};  ///< known, tuned and cut_short
+  double seconds = 0;                       ///< that this tuning took, if it did
 };
 
 struct TuneReport {
   std::vector<TunedRequest> requests;  ///< in the order given
   double seconds = 0;
+  RaceSeconds spent;
 
   int count(TuneState state) const;
   /// "38 of 57 kernels are tuned (30 now, 8 before), 1 cut short, 15 left, 3 failed; 20 have no
@@ -68,13 +71,13 @@ struct TuneOptions {
   std::function<void(const TuneProgress&)> progress = [](const TuneProgress&) {};
 };
 
-/// Tunes every request that has a choice and no complete record: compiles its candidates, checks
-/// each against the reference, measures the rest in rounds, chooses and saves, one request after
-/// the other, so that whatever ends it costs the request in work alone. Candidates that are wrong,
-/// hang, fault, spill or do not compile are barred in `kernels` by name and not tried again; each
-/// is warned of once, but for those that spill. With several ranks all of them call this with their
-/// own bench and the same requests; rank 0 decides what is tuned, chooses and saves. Throws what
-/// RankGroup throws.
+/// Tunes every request that has a choice and no complete record: compiles its candidates, measures
+/// them in rounds, checks against the reference what is not too far behind after the first, chooses
+/// and saves, one request after the other, so that whatever ends it costs the request in work
+/// alone. Candidates that are wrong, hang, fault, spill or do not compile are barred in `kernels`
+/// by name and not tried again; each is warned of once, but for those that spill. With several
+/// ranks all of them call this with their own bench and the same requests; rank 0 decides what is
+/// tuned, chooses and saves. Throws what RankGroup throws.
 TuneReport tune(std::span<const TuningRequest> requests, jit::KernelStore& kernels, Bench& bench,
                 TuningStore& records, RankGroup& ranks, const TuneOptions& options);
 

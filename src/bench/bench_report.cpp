@@ -20,13 +20,12 @@ std::string path_text(const DecodeTiming& timing, std::string_view name) {
   return {};
 }
 
-void print_parts(const DecodeResult& result, std::FILE* out) {
-  const DecodeTiming& timing = result.timing;
+/// @param of  "batch 1, context 2K": what they are launches of
+void print_parts(const std::string& of, const DecodeTiming& timing, std::FILE* out) {
   double sum = 0;
   for (const auto& part : timing.parts)
     sum += part.us;
-  fmt::print(out, "\nbatch {}, context {}: kinds of launches by themselves, {:.0f} us together\n",
-             result.cell.batch, tokens_text(result.cell.context), sum);
+  fmt::print(out, "\n{}: kinds of launches by themselves, {:.0f} us together\n", of, sum);
   fmt::print(out, "{:>10} {:>7} {:>9} {:>9}  {:<26} {:<18} {}\n", "us", "share", "launches",
              timing.path.empty() ? "" : "in step", "what", "choice", "kernel");
   for (const auto& part : timing.parts) {
@@ -34,6 +33,18 @@ void print_parts(const DecodeResult& result, std::FILE* out) {
                percent(part.us / sum), part.launches, path_text(timing, part.name), part.name,
                part.choice, part.kernel);
   }
+}
+
+nlohmann::ordered_json parts_json(const std::vector<DecodeTiming::Part>& parts) {
+  auto json = nlohmann::ordered_json::array();
+  for (const auto& part : parts) {
+    json.push_back({{"what", part.name},
+                    {"us", part.us},
+                    {"launches", part.launches},
+                    {"kernel", part.kernel},
+                    {"choice", part.choice}});
+  }
+  return json;
 }
 
 }  // namespace
@@ -69,7 +80,7 @@ std::string tokens_text(std::int64_t tokens) {
   return fmt::to_string(tokens);
 }
 
-void print_subject(const BenchSubject& subject, std::FILE* out) {
+void print_card(const BenchSubject& subject, std::FILE* out) {
   const CardRates& rates = subject.rates;
   fmt::print(out,
              "{}, {}, driver {}, NVRTC {}: reads {:.2f} TB/s, multiplies {:.0f} TFLOP/s in f16 and "
@@ -77,6 +88,10 @@ void print_subject(const BenchSubject& subject, std::FILE* out) {
              subject.device, subject.arch, subject.driver_branch,
              subject.compiler.empty() ? "none" : subject.compiler, rates.bytes_per_us() / 1e6,
              rates.f16_per_us / 1e6, rates.fp8_per_us / 1e6, rates.empty_node_us);
+}
+
+void print_subject(const BenchSubject& subject, std::FILE* out) {
+  print_card(subject, out);
   fmt::print(out, "{}, {} layers, {}, TP {}: ready in {:.1f} s\n", subject.model, subject.layers,
              subject.synthetic ? "made-up weights" : "its own weights", subject.tp_size,
              subject.ready_s);
@@ -102,7 +117,9 @@ void print_decode(const std::vector<DecodeResult>& results, std::FILE* out) {
                r.timing.from_graph ? "" : "  (not from a graph)");
   }
   for (const DecodeResult& r : results)
-    if (r.refusal.empty()) print_parts(r, out);
+    if (r.refusal.empty())
+      print_parts(fmt::format("batch {}, context {}", r.cell.batch, tokens_text(r.cell.context)),
+                  r.timing, out);
 }
 
 void print_determinism(const std::vector<DecodeResult>& usual,
@@ -125,6 +142,9 @@ void print_prefill(const PrefillResult& r, std::FILE* out) {
   fmt::print(out, "{:>8} {:>7} {:>10.1f} {:>9.0f} {:>9.1f} {:>7} {:>11}\n", r.tokens, r.chunk,
              r.us / 1e3, r.tokens_per_s(), r.operations / r.us / 1e6, percent(r.floor_us / r.us),
              r.graph_steps);
+  DecodeTiming timing;
+  timing.parts = r.last.parts;
+  print_parts(fmt::format("the last pass, a bucket of {} rows", r.last.rows), timing, out);
 }
 
 std::string decode_json(const BenchSubject& subject, const DecodeResult& result) {
@@ -148,14 +168,7 @@ std::string decode_json(const BenchSubject& subject, const DecodeResult& result)
   json["from_graph"] = timing.from_graph;
   json["host_us"] = timing.queue_us;
   json["engine_us"] = result.engine_us;
-  json["parts"] = nlohmann::ordered_json::array();
-  for (const auto& part : timing.parts) {
-    json["parts"].push_back({{"what", part.name},
-                             {"us", part.us},
-                             {"launches", part.launches},
-                             {"kernel", part.kernel},
-                             {"choice", part.choice}});
-  }
+  json["parts"] = parts_json(timing.parts);
   if (!timing.path.empty()) {
     json["path"] = nlohmann::ordered_json::array();
     for (const auto& part : timing.path)
@@ -174,6 +187,8 @@ std::string prefill_json(const BenchSubject& subject, const PrefillResult& resul
   json["floor_us"] = result.floor_us;
   json["share_of_rate"] = result.floor_us / result.us;
   json["graph_steps"] = result.graph_steps;
+  json["pass_rows"] = result.last.rows;
+  json["parts"] = parts_json(result.last.parts);
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

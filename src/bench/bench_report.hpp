@@ -28,7 +28,9 @@ struct BenchSubject {
 /// "2K", "1,000"
 std::string tokens_text(std::int64_t tokens);
 
-/// What the card is, what it reads and multiplies, and what runs on it.
+/// What the card is, what it reads and multiplies.
+void print_card(const BenchSubject& subject, std::FILE* out);
+/// The same, and what runs on it.
 void print_subject(const BenchSubject& subject, std::FILE* out);
 /// A line for each cell; then, for each, where its time goes and which kernels run.
 void print_decode(const std::vector<DecodeResult>& results, std::FILE* out);

@@ -54,11 +54,13 @@ struct PrefillResult {
   double floor_us = 0;  ///< multiplying alone, at the tensor cores' rates
   double operations = 0;
   int graph_steps = 0;  ///< passes that were replayed from graphs
+  PassTiming last;      ///< the prompt's last pass
 
   double tokens_per_s() const { return static_cast<double>(tokens) * 1e6 / us; }
 };
 
-/// Times one prompt of `tokens` tokens, `chunk` of them a step, after one that is not timed.
+/// Times one prompt of `tokens` tokens, `chunk` of them a step, after two that are not timed: the
+/// first runs as it is, the second records.
 PrefillResult measure_prefill(DeviceEngine& engine, int tp_size, std::int64_t tokens, int chunk,
                               const CardRates& rates);
 

@@ -11,6 +11,7 @@
 #include "src/bench/bench_report.hpp"
 #include "src/bench/decode_bench.hpp"
 #include "src/checkpoint/checkpoint.hpp"
+#include "src/cli/bench_kernels.hpp"
 #include "src/cli/bench_serve.hpp"
 #include "src/cli/device.hpp"
 #include "src/cli/device_loader.hpp"
@@ -19,6 +20,7 @@
 #include "src/cli/version.hpp"
 #include "src/cli/write_file.hpp"
 #include "src/executor/memory_costs.hpp"
+#include "src/plan/step_problems.hpp"
 #include "src/weights/open_checkpoint.hpp"
 #include "src/weights/tensor_table.hpp"
 #include "tuner/tune.hpp"
@@ -64,12 +66,12 @@ std::vector<DecodeCell> cells_that_fit(const BenchOptions& options, const ModelC
                          .floor = {}});
       continue;
     }
-    const auto plan = plan_memory(fmt::format("a batch of {}", cell.batch),
-                                  executor::memory_costs(config, options.tp_size, cell.context),
-                                  {.sequences = cell.batch,
-                                   .max_context = cell.context,
-                                   .context_tokens = context_tokens_of({cell})},
-                                  free_bytes);
+    const auto plan = executor::plan_rank_memory(fmt::format("a batch of {}", cell.batch), config,
+                                                 options.tp_size,
+                                                 {.sequences = cell.batch,
+                                                  .max_context = cell.context,
+                                                  .context_tokens = context_tokens_of({cell})},
+                                                 kMostNarrowRows, free_bytes);
     if (plan) {
       fit.push_back(cell);
     } else {
@@ -123,6 +125,7 @@ class BenchRun {
       const auto engine = start({.max_context = longest,
                                  .max_sequences = widest,
                                  .context_tokens = context_tokens_of(cells),
+                                 .step_rows = kMostNarrowRows,
                                  .jobs = options_.threads});
       engine->fill_context();
       const auto measure = [&](std::vector<DecodeResult>& to) {
@@ -147,6 +150,7 @@ class BenchRun {
     const auto engine = start({.max_context = options_.tokens,
                                .max_sequences = 2,
                                .context_tokens = 2 * options_.tokens,
+                               .step_rows = step_rows(),
                                .jobs = options_.threads,
                                .deterministic = options_.deterministic});
     const PrefillResult result =
@@ -172,6 +176,7 @@ class BenchRun {
     const auto engine = start({.max_context = context,
                                .max_sequences = widest,
                                .context_tokens = context_tokens_of({all}),
+                               .step_rows = step_rows(),
                                .jobs = options_.threads,
                                .deterministic = options_.deterministic});
     const Tokenizer tokenizer = subject_.synthetic
@@ -195,6 +200,11 @@ class BenchRun {
   }
 
  private:
+  /// Rows of the largest pass of a prompt's chunk.
+  int step_rows() const {
+    return options_.deterministic ? kBatchFreeRows : step_rows_of(options_.chunk);
+  }
+
   /// Steps that will be measured, one of each size at least.
   std::vector<StepBucket> buckets() const {
     std::vector<StepBucket> all;
@@ -344,6 +354,8 @@ int run_bench_on(const BenchOptions& options, std::shared_ptr<const cu::DriverAp
     case BenchOptions::What::serve:
       bench.serve();
       break;
+    case BenchOptions::What::kernels:
+      break;  // bench_kernels() measures them
   }
   return 0;
 }
@@ -380,6 +392,10 @@ int run_bench(const BenchOptions& options, std::FILE* out) {
       .overrides = std::move(overrides),
   };
   const auto nvrtc = find_nvrtc(options.cache);
+  if (options.what == BenchOptions::What::kernels) {
+    return bench_kernels(options, driver, source, nvrtc ? nvrtc->version : std::string(),
+                         RatePolicy{}, out);
+  }
   return run_bench_on(options, driver, std::move(source), nvrtc ? nvrtc->version : std::string(),
                       RatePolicy{}, out);
 }

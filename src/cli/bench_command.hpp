@@ -17,7 +17,7 @@
 namespace ingot {
 
 struct BenchOptions {
-  enum class What { decode, prefill, serve };
+  enum class What { decode, prefill, kernels, serve };
   What what = What::decode;
   KernelCacheOptions cache;
   Environment environment;
@@ -28,13 +28,17 @@ struct BenchOptions {
   std::vector<std::int64_t> contexts{2048, 32768};
   int steps = 20;
   std::int64_t tokens = 8192;
-  int chunk = 512;
+  int chunk = 4096;
   std::vector<int> concurrency{1, 16, 64};
   TokenRange input{.least = 512, .most = 512}, output{.least = 256, .most = 256};
   int requests = 0;             ///< of serve, for each concurrency; 0: four times that, at least 8
   std::string device = "cuda";  ///< of serve: auto, cuda or cpu
   int tp_size = 1;
   int threads = 1;
+  std::vector<std::string> families;  ///< kernels: only families whose names begin so; empty: all
+  std::vector<int> heads;             ///< kernels: of a rank; empty: those of tp_size
+  std::vector<int> prompt_rows;       ///< kernels: of steps of one prompt, besides the batches
+  bool all_candidates = false;        ///< kernels: not only the default and what runs
   std::vector<std::string> pins, disabled;
   bool deterministic = false;       ///< decode is measured both ways, the others this way
   std::filesystem::path json, svg;  ///< files to write; empty: none

@@ -7,6 +7,7 @@
 
 #include "src/cli/kernel_options.hpp"
 #include "src/cli/numbers.hpp"
+#include "src/plan/step_problems.hpp"
 
 namespace ingot {
 namespace {
@@ -34,8 +35,6 @@ void add_common(CLI::App* what, BenchFlags& flags) {
   what->add_option("--disable", flags.disabled, "leave a kernel family out; repeatable")
       ->type_name("FAMILY")
       ->allow_extra_args(false);
-  what->add_flag("--deterministic", flags.deterministic,
-                 "answers do not depend on what runs beside them; decode is measured both ways");
   what->add_option("--json", flags.json, "also write JSON lines")->type_name("FILE");
   what->add_option("--svg", flags.svg, "also draw a roofline")->type_name("FILE");
 }
@@ -51,6 +50,11 @@ Result<TokenRange> parse_range(const char* flag, const std::string& text) {
   return TokenRange{.least = *least, .most = *most};
 }
 
+void add_deterministic(CLI::App* what, BenchFlags& flags) {
+  what->add_flag("--deterministic", flags.deterministic,
+                 "answers do not depend on what runs beside them; decode is measured both ways");
+}
+
 }  // namespace
 
 CLI::App* add_bench(CLI::App& app, BenchFlags& flags) {
@@ -59,6 +63,7 @@ CLI::App* add_bench(CLI::App& app, BenchFlags& flags) {
   bench->fallthrough();  // settings may stand behind the subcommand too
   CLI::App* decode = bench->add_subcommand("decode", "decode steps by batch and context");
   add_common(decode, flags);
+  add_deterministic(decode, flags);
   decode->add_option("--batch", flags.batch, "sequences of a step (default " + flags.batch + ")")
       ->type_name("N[,N]");
   decode
@@ -72,13 +77,39 @@ CLI::App* add_bench(CLI::App& app, BenchFlags& flags) {
                    "which costs a little");
   CLI::App* prefill = bench->add_subcommand("prefill", "one prompt");
   add_common(prefill, flags);
+  add_deterministic(prefill, flags);
   prefill->add_option("--tokens", flags.tokens, "of the prompt (default " + flags.tokens + ")")
       ->type_name("N");
   prefill->add_option("--chunk", flags.chunk, "of them in one step (default " + flags.chunk + ")")
       ->type_name("N");
+  CLI::App* kernels = bench->add_subcommand("kernels", "the kernels of decode steps, one by one");
+  add_common(kernels, flags);
+  kernels
+      ->add_option("--family", flags.families,
+                   "only families whose names begin so (default: all of a step)")
+      ->type_name("NAME[,NAME]");
+  kernels
+      ->add_option("--heads", flags.heads,
+                   "attention heads of a rank, each a TP size (default: those of --tp)")
+      ->type_name("N[,N]");
+  kernels->add_option("--batch", flags.batch, "rows of a launch (default " + flags.batch + ")")
+      ->type_name("N[,N]");
+  kernels
+      ->add_option("--keys", flags.keys,
+                   "tokens behind each row, of which a kernel reads what its layers select "
+                   "(default " +
+                       flags.keys + ")")
+      ->type_name("N[,N]");
+  kernels
+      ->add_option("--prompt-rows", flags.prompt_rows,
+                   "also steps of so many tokens of one prompt (default: none)")
+      ->type_name("N[,N]");
+  kernels->add_flag("--all-candidates", flags.all_candidates,
+                    "check and time everything that tuning may try");
   CLI::App* serve = bench->add_subcommand(
       "serve", "the scheduler: as many requests at a time, each followed by the next");
   add_common(serve, flags);
+  add_deterministic(serve, flags);
   serve
       ->add_option("--concurrency", flags.concurrency,
                    "requests at a time (default " + flags.concurrency + ")")
@@ -109,7 +140,8 @@ CLI::App* add_bench(CLI::App& app, BenchFlags& flags) {
       "Examples:\n"
       "  ingot bench decode --model DIR --batch 1,16,64 --context 2K,32K\n"
       "  ingot bench decode --synthetic --config config.json --layers 36 --svg roofline.svg\n"
-      "  ingot bench prefill --model DIR --tokens 8K --chunk 512\n"
+      "  ingot bench prefill --model DIR --tokens 8K --chunk 2K\n"
+      "  ingot bench kernels --synthetic --config config.json --family sparse_mla --heads 64,8\n"
       "  ingot bench serve --model DIR --concurrency 1,16,64 --input 20..4000 --output 1..500\n"
       "The floor of a step is what reading its bytes takes on this card, or multiplying, whichever "
       "is\nlonger; both rates are measured first. Exit status: 0 measured, 1 failed, 2 wrong usage "
@@ -121,7 +153,9 @@ Result<BenchOptions> bench_options(const CLI::App& bench, const BenchFlags& flag
                                    const Settings& settings, const Environment& environment) {
   BenchOptions options;
   const CLI::App* what = bench.get_subcommands().front();
-  options.what = what->get_name() == "decode"    ? BenchOptions::What::decode
+  const bool kernels = what->get_name() == "kernels";
+  options.what = kernels                         ? BenchOptions::What::kernels
+                 : what->get_name() == "decode"  ? BenchOptions::What::decode
                  : what->get_name() == "prefill" ? BenchOptions::What::prefill
                                                  : BenchOptions::What::serve;
   options.cache = kernel_cache_options(settings, environment);
@@ -155,7 +189,8 @@ Result<BenchOptions> bench_options(const CLI::App& bench, const BenchFlags& flag
   auto batches = parse_numbers<int>("--batch", flags.batch, 1, 256);
   if (!batches) return Unexpected(batches.error());
   options.batches = std::move(*batches);
-  auto contexts = parse_numbers<std::int64_t>("--context", flags.context, 1, kMostTokens);
+  auto contexts = kernels ? parse_numbers<std::int64_t>("--keys", flags.keys, 1, kMostTokens)
+                          : parse_numbers<std::int64_t>("--context", flags.context, 1, kMostTokens);
   if (!contexts) return Unexpected(contexts.error());
   options.contexts = std::move(*contexts);
   auto concurrency = parse_numbers<int>("--concurrency", flags.concurrency, 1, 1024);
@@ -172,6 +207,18 @@ Result<BenchOptions> bench_options(const CLI::App& bench, const BenchFlags& flag
     if (!taken) return Unexpected(taken.error());
   }
   options.device = flags.device;
+  options.families = split_words(flags.families);
+  if (!flags.heads.empty()) {
+    auto heads = parse_numbers<int>("--heads", flags.heads, 1, 1024);
+    if (!heads) return Unexpected(heads.error());
+    options.heads = std::move(*heads);
+  }
+  if (!flags.prompt_rows.empty()) {
+    auto rows = parse_numbers<int>("--prompt-rows", flags.prompt_rows, 1, kMostStepRows);
+    if (!rows) return Unexpected(rows.error());
+    options.prompt_rows = std::move(*rows);
+  }
+  options.all_candidates = flags.all_candidates;
   options.pins = flags.pins;
   options.disabled = flags.disabled;
   options.deterministic = flags.deterministic;

@@ -71,6 +71,10 @@ Json entry_json(const jit::CacheEntry& entry, const jit::CubinCache::File& file)
 }
 
 int list(const CacheOptions& options, std::FILE* out) {
+  if (options.table) {
+    print_choice_tables(options, out);
+    return 0;
+  }
   int kernels = 0;
   int bars = 0;
   int damaged = 0;

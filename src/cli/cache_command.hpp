@@ -22,6 +22,7 @@ struct CacheOptions {
   std::filesystem::path file;       ///< export, import
   std::uint64_t most_bytes = std::uint64_t{4} << 30;          ///< gc
   std::chrono::hours most_age = std::chrono::hours(24 * 90);  ///< gc
+  bool table = false;  ///< list: the tuning choices alone, in Markdown
   bool json = false;
 };
 

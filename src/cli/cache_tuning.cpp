@@ -10,6 +10,7 @@
 #include "runtime/base/atomic_publish.hpp"
 #include "runtime/base/log.hpp"
 #include "src/cli/local_cards.hpp"
+#include "tuner/choice_table.hpp"
 #include "tuner/tune.hpp"
 
 namespace ingot {
@@ -125,6 +126,23 @@ TuningList list_tunings(const CacheOptions& options, std::FILE* out) {
     }
   }
   return list;
+}
+
+void print_choice_tables(const CacheOptions& options, std::FILE* out) {
+  std::vector<TuningRecord> records;
+  std::set<std::string> names;  // of several layers the first counts
+  for (const auto& layer : tuning_layers(options.cache)) {
+    for (const CacheFile& file : layer.files()) {
+      auto record = TuningCache::read(file.path);
+      if (!record) {
+        log::warn("{}", record.error().message);
+      } else if (is_wanted(options.archs, record->key.device.arch) &&
+                 names.insert(file.path.filename().string()).second) {
+        records.push_back(std::move(*record));
+      }
+    }
+  }
+  fmt::print(out, "{}", choice_tables(records));
 }
 
 std::vector<std::string> explain_tunings(const CacheOptions& options, const jit::KernelStore& store,

@@ -22,6 +22,9 @@ struct TuningList {
 /// A line for each record: what it is for, the choice, the gain over the default, ties and bars.
 TuningList list_tunings(const CacheOptions& options, std::FILE* out);
 
+/// The choices of all whole records as tables in Markdown, those damaged with a warning.
+void print_choice_tables(const CacheOptions& options, std::FILE* out);
+
 /// For each record of the family and architecture a line, and what of this machine (templates,
 /// NVRTC, the way of measuring, the card if there is one) keeps it from being used.
 std::vector<std::string> explain_tunings(const CacheOptions& options, const jit::KernelStore& store,

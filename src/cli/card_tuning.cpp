@@ -4,13 +4,13 @@
 
 #include <chrono>
 #include <cmath>
+#include <csignal>
 
 #include "runtime/base/log.hpp"
 #include "runtime/base/shared_library.hpp"
 #include "src/cli/interrupt.hpp"
 #include "src/cli/progress.hpp"
 #include "src/cli/trial_command.hpp"
-#include "src/trials/tuning_plan.hpp"
 #include "tuner/child_bench.hpp"
 #include "tuner/look_up.hpp"
 
@@ -21,19 +21,19 @@ double steady_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-std::vector<TuningRequest> requests_of(const CardTuning& tuning) {
+trials::TuningPlan plan_of(const CardTuning& tuning) {
   return value_or_throw(
       trials::tuning_plan(tuning.config, tuning.tp_size, tuning.buckets, tuning.card.limits));
 }
 
-CardTuned run_tuning(const CardTuning& tuning, std::span<const TuningRequest> requests,
-                     jit::KernelStore& kernels, TuningStore& records) {
+CardTuned run_tuning(const CardTuning& tuning, trials::TuningPlan plan, jit::KernelStore& kernels,
+                     TuningStore& records) {
   const InterruptGuard interrupt;
   Progress progress(Progress::standard_error());
   ChildBench bench({.worker_command = trial_worker_command({.cache = tuning.cache,
                                                             .config_json = tuning.config_json,
                                                             .tp_size = tuning.tp_size,
-                                                            .device = tuning.device,
+                                                            .devices = tuning.devices,
                                                             .jobs = tuning.jobs,
                                                             .buckets = tuning.buckets}),
                     // A bucket's default kernels may have to be compiled first.
@@ -60,7 +60,12 @@ CardTuned run_tuning(const CardTuning& tuning, std::span<const TuningRequest> re
         std::isfinite(tuning.budget_s) ? fmt::format(" of {:.0f}", tuning.budget_s) : std::string(),
         at.title));
   };
-  CardTuned tuned{.report = tune(requests, kernels, bench, records, alone, options), .signal = 0};
+  std::vector<TuningRequest> requests = plan.requests;
+  if (static_cast<int>(tuning.devices.size()) == tuning.tp_size)
+    requests.insert(requests.end(), plan.collectives.begin(), plan.collectives.end());
+  CardTuned tuned{
+      .report = tune(requests, kernels, bench, records, alone, options), .plan = {}, .signal = 0};
+  tuned.plan = std::move(plan);
   tuned.report.seconds = steady_s() - start_s;
   tuned.signal = interrupt.requested();
   return tuned;
@@ -69,7 +74,7 @@ CardTuned run_tuning(const CardTuning& tuning, std::span<const TuningRequest> re
 }  // namespace
 
 CardTuned tune_card(const CardTuning& tuning, jit::KernelStore& kernels, TuningStore& records) {
-  return run_tuning(tuning, requests_of(tuning), kernels, records);
+  return run_tuning(tuning, plan_of(tuning), kernels, records);
 }
 
 void tune_first_run(const CardTuning& tuning, jit::KernelStore& kernels, TuningStore& records) {
@@ -80,7 +85,8 @@ void tune_first_run(const CardTuning& tuning, jit::KernelStore& kernels, TuningS
   const TuningScope scope{.device = tuning.card.device,
                           .tp_size = tuning.tp_size,
                           .policy = policy_text(SearchPolicy{}, MeasurePolicy{})};
-  const LookUp known = value_or_throw(look_up(requests_of(first), scope, kernels, records, {}));
+  const LookUp known =
+      value_or_throw(look_up(plan_of(first).requests, scope, kernels, records, {}));
   if (known.with_choice == 0) return;
   if (known.tuned > 0) {
     if (const std::string line = known.missing_line(); !line.empty()) log::info("{}", line);
@@ -90,23 +96,35 @@ void tune_first_run(const CardTuning& tuning, jit::KernelStore& kernels, TuningS
       "the first run with this model on {}: choosing kernels for it, at most {:.0f} s "
       "(tuning.budget)",
       tuning.card.device.name, tuning.budget_s);
-  const CardTuned tuned = run_tuning(tuning, requests_of(tuning), kernels, records);
+  const CardTuned tuned = run_tuning(tuning, plan_of(tuning), kernels, records);
   const TuneReport& report = tuned.report;
+  if (tuned.signal != 0) {
+    log::info("{}; another run goes on from there", report.coverage());
+    // As if nobody had listened: what was asked for has not begun.
+    (void)std::signal(tuned.signal, SIG_DFL);
+    (void)std::raise(tuned.signal);
+  }
   const int left = report.count(TuneState::left) + report.count(TuneState::cut_short);
   log::info(
       "{} in {:.0f} s{}", report.coverage(), report.seconds,
       left > 0 ? "; the others run with their defaults until `ingot prewarm` tunes them" : "");
 }
 
-Result<int> ordinal_of(const Card& card, const KernelCacheOptions& options) {
+Result<std::vector<int>> ordinals_of(const Card& card, const KernelCacheOptions& options,
+                                     int ranks) {
   const auto driver = cu::DriverApi::open(library_search_path(options.library_dirs));
   if (!driver) return Unexpected(driver.error());
+  std::vector<int> found;
   for (const cu::DeviceInfo& info : cu::list_devices(**driver)) {
     const auto other = card_of(**driver, info);
-    if (other && other->device == card.device && other->limits == card.limits) return info.ordinal;
+    if (other && other->device == card.device && other->limits == card.limits)
+      found.push_back(info.ordinal);
   }
-  return fail(ErrorCode::not_found,
-              fmt::format("this machine shows no {} any more", card.device.name));
+  if (found.empty())
+    return fail(ErrorCode::not_found,
+                fmt::format("this machine shows no {} any more", card.device.name));
+  found.resize(static_cast<int>(found.size()) < ranks ? 1 : static_cast<std::size_t>(ranks));
+  return found;
 }
 
 }  // namespace ingot

@@ -10,6 +10,7 @@
 #include "src/cli/kernel_cache.hpp"
 #include "src/cli/local_cards.hpp"
 #include "src/plan/step_problems.hpp"
+#include "src/trials/tuning_plan.hpp"
 #include "tuner/tune.hpp"
 #include "tuner/tuning_store.hpp"
 
@@ -23,14 +24,17 @@ struct CardTuning {
   int tp_size = 1;
   std::vector<StepBucket> buckets;
   Card card;
-  int device = 0;  ///< ordinal of the card
+  /// Ordinals of cards of that kind by rank, or the first rank's alone: then what all ranks launch
+  /// together is left out.
+  std::vector<int> devices{0};
   int jobs = 1;
   double budget_s = std::numeric_limits<double>::infinity();
   bool retune = false;
 };
 
 struct CardTuned {
-  TuneReport report;
+  TuneReport report;  ///< about the plan's requests, then the collectives if they were tried
+  trials::TuningPlan plan;
   int signal = 0;  ///< that ended it; what was done until then is kept
 };
 
@@ -41,10 +45,12 @@ CardTuned tune_card(const CardTuning& tuning, jit::KernelStore& kernels, TuningS
 
 /// What a run needs before it loads weights: nothing where any kernel of the first bucket has a
 /// record, or none has a choice, or the budget is 0; else a tuning within the budget. Says what it
-/// does and what is left, to standard error.
+/// does and what is left, to standard error. A signal that ends the tuning ends the program too.
 void tune_first_run(const CardTuning& tuning, jit::KernelStore& kernels, TuningStore& records);
 
-/// The ordinal of the first card that is of this kind. Error: not_found.
-[[nodiscard]] Result<int> ordinal_of(const Card& card, const KernelCacheOptions& options);
+/// The ordinals of the first cards of this kind, as many as there are ranks; where there are fewer,
+/// of the first one alone. Error: not_found.
+[[nodiscard]] Result<std::vector<int>> ordinals_of(const Card& card,
+                                                   const KernelCacheOptions& options, int ranks);
 
 }  // namespace ingot

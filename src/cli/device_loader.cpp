@@ -36,13 +36,24 @@ std::vector<StepBucket> buckets_of(const DeviceLoadOptions& options, const Model
       values.push_back(value);
     return values;
   };
-  return trials::deployed_buckets(powers(std::min(options.max_batch, kMostStepRows)),
-                                  powers(std::min(options.prefill_chunk, kMostStepRows)), contexts);
+  return trials::deployed_buckets(powers(std::min(options.max_batch, kMostNarrowRows)),
+                                  powers(step_rows_of(options.prefill_chunk)), contexts,
+                                  can_sample(config));
 }
 
 }  // namespace
 
 namespace {
+
+/// All ranks' cards, where they reach each other's memory: through NCCL exchanges are launched in
+/// parts, of which there is nothing to tune.
+std::vector<int> tuned_devices(const std::vector<cu::Context>& contexts, bool has_nccl) {
+  std::vector<int> devices;
+  for (const cu::Context& context : contexts)
+    devices.push_back(context.device().ordinal);
+  if (has_nccl) devices.resize(1);
+  return devices;
+}
 
 /// How much of the weights all ranks have loaded.
 class RanksProgress {
@@ -71,9 +82,11 @@ Result<void> check_overrides(const Overrides& overrides, const ModelConfig& conf
                              const std::vector<StepBucket>& buckets,
                              const cu::DeviceLimits& limits) {
   if (overrides.empty()) return {};
-  const auto plan = trials::tuning_plan(config, tp_size, buckets, limits, overrides);
+  auto plan = trials::tuning_plan(config, tp_size, buckets, limits, overrides);
   if (!plan) return Unexpected(plan.error());
-  const auto sentences = overrides.check(*plan);
+  std::vector<TuningRequest> all = std::move(plan->requests);
+  all.insert(all.end(), plan->collectives.begin(), plan->collectives.end());
+  const auto sentences = overrides.check(all);
   if (!sentences) return Unexpected(sentences.error());
   for (const std::string& sentence : *sentences)
     log::info("{}", sentence);
@@ -161,11 +174,11 @@ Result<std::unique_ptr<Engine>> load_device_engine(const Checkpoint& checkpoint,
     const std::int64_t max_context =
         options.max_context > 0 ? options.max_context : config.max_position_embeddings;
     for (const cu::Context& context : contexts) {
-      const auto plan = plan_memory(
+      const auto plan = executor::plan_rank_memory(
           fmt::format("loading the model onto GPU {}, {}", context.device().ordinal,
                       context.device().name),
-          executor::memory_costs(config, tp_size, max_context),
-          {.sequences = options.max_sequences, .max_context = max_context}, context.free_bytes());
+          config, tp_size, {.sequences = options.max_sequences, .max_context = max_context},
+          step_rows_of(options.prefill_chunk), context.free_bytes());
       if (!plan) return Unexpected(plan.error());
     }
     tune_first_run(
@@ -175,7 +188,7 @@ Result<std::unique_ptr<Engine>> load_device_engine(const Checkpoint& checkpoint,
          .tp_size = tp_size,
          .buckets = buckets_of(options, config),
          .card = {.limits = cu::limits_of(contexts.front().device()), .device = source.device},
-         .device = contexts.front().device().ordinal,
+         .devices = tuned_devices(contexts, *nccl != nullptr),
          .jobs = threads,
          .budget_s = options.deterministic ? 0 : options.tuning_budget_s},
         *source.kernels, *source.records);
@@ -187,12 +200,15 @@ Result<std::unique_ptr<Engine>> load_device_engine(const Checkpoint& checkpoint,
           progress.of(static_cast<std::size_t>(rank)));
     });
     if (!ranks) return Unexpected(ranks.error());
-    return std::make_unique<DeviceEngine>(std::move(*ranks), checkpoint.config(), std::move(source),
-                                          DeviceOptions{.max_context = options.max_context,
-                                                        .max_sequences = options.max_sequences,
-                                                        .jobs = threads,
-                                                        .deterministic = options.deterministic,
-                                                        .nccl = std::move(*nccl)});
+    return std::make_unique<DeviceEngine>(
+        std::move(*ranks), checkpoint.config(), std::move(source),
+        DeviceOptions{.max_context = options.max_context,
+                      .max_sequences = options.max_sequences,
+                      .step_rows = options.deterministic ? kBatchFreeRows
+                                                         : step_rows_of(options.prefill_chunk),
+                      .jobs = threads,
+                      .deterministic = options.deterministic,
+                      .nccl = std::move(*nccl)});
   } catch (const EngineError& error) {
     return Unexpected(error.error());
   }

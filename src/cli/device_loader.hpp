@@ -21,7 +21,7 @@ struct DeviceLoadOptions {
   std::vector<int> devices{0};  ///< GPUs of the tensor parallel ranks
   int max_sequences = 64;       ///< sequences and kept copies at a time
   int max_batch = 8;            ///< sequences of a step
-  int prefill_chunk = 512;      ///< tokens of a prompt in one step
+  int prefill_chunk = 2048;     ///< tokens of a prompt in one step
   double tuning_budget_s = 0;   ///< that a first run may spend on choosing kernels
   Overrides overrides = {};     ///< kernels that the user forces
   bool deterministic = false;   ///< DeviceOptions::deterministic; then nothing is tuned

@@ -47,7 +47,9 @@ void print_memory(const MemoryPlan& plan, std::FILE* out) {
   };
   fmt::print(out, "\nmemory of each GPU\n");
   row("weights", plan.costs.weights, "");
-  row("buffers", plan.costs.buffers, "what kernels hand on, at the longest step");
+  row("buffers", plan.costs.buffers,
+      fmt::format("what kernels hand on, in passes of up to {} tokens",
+                  thousands(static_cast<std::uint64_t>(plan.step_rows))));
   row("sequences", plan.slot_bytes(),
       fmt::format("{} and kept copies of them, {:.1f} MB each", plan.wish.sequences,
                   static_cast<double>(plan.costs.slot) / 1e6));
@@ -143,6 +145,7 @@ nlohmann::ordered_json to_json(const InspectReport& report) {
     json["memory"] = {{"gpu_bytes", plan.gpu_bytes},
                       {"weights", plan.costs.weights},
                       {"buffers", plan.costs.buffers},
+                      {"pass_tokens", plan.step_rows},
                       {"sequences", plan.wish.sequences},
                       {"sequence_bytes", plan.slot_bytes()},
                       {"context_tokens", plan.context_tokens()},

@@ -10,6 +10,7 @@
 #include "src/checkpoint/flavour.hpp"
 #include "src/executor/device_weights.hpp"
 #include "src/executor/memory_costs.hpp"
+#include "src/plan/step_problems.hpp"
 #include "src/weights/open_checkpoint.hpp"
 
 namespace ingot {
@@ -106,9 +107,10 @@ void add_memory(InspectReport& report, const ModelConfig& config, int tp, const 
   if (!check_tp_size(config, tp)) return;  // add_split() told of it
   const std::int64_t context = std::min<std::int64_t>(gpu.context, config.max_position_embeddings);
   try {
-    auto plan = plan_memory("the memory of a GPU", executor::memory_costs(config, tp, context),
-                            {.sequences = sequences_for(gpu.max_batch), .max_context = context},
-                            gpu.memory_bytes);
+    auto plan = executor::plan_rank_memory(
+        "the memory of a GPU", config, tp,
+        {.sequences = sequences_for(gpu.max_batch), .max_context = context}, kMostStepRows,
+        gpu.memory_bytes);
     if (plan) {
       report.memory = *plan;
     } else {

@@ -51,7 +51,8 @@ CLI::App* add_prewarm(CLI::App& app, PrewarmFlags& flags) {
                    "architectures; default: those of this machine's cards; needs no GPU")
       ->type_name("sm_90a[,sm_120a]");
   prewarm->add_option("--tp", flags.tp, "tensor parallel ranks (default 1)")->type_name("N");
-  prewarm->add_option("--batch", flags.batch, "batch buckets (default " + flags.batch + ")")
+  prewarm->add_option("--batch", flags.batch, "batch buckets; above 256 tokens of a prompt alone (default " +
+                                                flags.batch + ")")
       ->type_name("N[,N]");
   prewarm->add_option("--context", flags.context, "context buckets (default " + flags.context + ")")
       ->type_name("N[,N]");
@@ -141,7 +142,10 @@ CLI::App* add_cache(CLI::App& app, CacheFlags& flags) {
     action->add_option("--arch", flags.archs, "only this architecture")
         ->type_name("sm_90a[,sm_120a]");
   };
-  add_arch(cache->add_subcommand("list", "every entry: family, parameters, registers, size"));
+  CLI::App* list =
+      cache->add_subcommand("list", "every entry: family, parameters, registers, size");
+  add_arch(list);
+  list->add_flag("--table", flags.table, "the tuning choices alone, as tables in Markdown");
   cache->add_subcommand("verify", "read every entry; exit status 1 if one is damaged");
   CLI::App* explain =
       cache->add_subcommand("explain", "why a look-up hits or misses, by the nearest entry");
@@ -160,6 +164,7 @@ CLI::App* add_cache(CLI::App& app, CacheFlags& flags) {
   cache->footer(
       "Examples:\n"
       "  ingot cache list --arch sm_90a\n"
+      "  ingot cache list --table > choices.md\n"
       "  ingot cache explain rms_norm HIDDEN=512 --arch sm_90a\n"
       "  ingot cache export kernels.bundle");
   return cache;
@@ -189,7 +194,10 @@ Result<CacheOptions> cache_options(const CLI::App& cache, const CacheFlags& flag
   const auto age = parse_number("--max-age", flags.max_age, 0, 100000);
   if (!age) return Unexpected(age.error());
   options.most_age = std::chrono::hours(24 * *age);
+  options.table = flags.table;
   options.json = flags.json;
+  if (options.table && options.json)
+    return fail(ErrorCode::invalid_argument, "--table and --json exclude each other");
   return options;
 }
 

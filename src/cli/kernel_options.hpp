@@ -20,7 +20,7 @@ KernelCacheOptions kernel_cache_options(const Settings& settings, const Environm
 
 /// The flags of `ingot prewarm` as given.
 struct PrewarmFlags {
-  std::string model, config, archs, tp = "1", batch = "1,2,4,8,16,32,64,128,256",
+  std::string model, config, archs, tp = "1", batch = "1,2,4,8,16,32,64,128,256,512,1K,2K,4K",
                                     context = "4096,32768,131072", jobs, template_dir, time_budget;
   std::vector<std::string> pins, disabled;
   bool all_candidates = false, dry_run = false, retune = false, json = false;
@@ -30,7 +30,7 @@ struct PrewarmFlags {
 struct CacheFlags {
   std::string archs, family, file, max_size = "4096", max_age = "90";
   std::vector<std::string> params;
-  bool json = false;
+  bool table = false, json = false;
 };
 
 CLI::App* add_prewarm(CLI::App& app, PrewarmFlags& flags);

@@ -22,7 +22,7 @@ struct Settings {
   std::string devices;
   std::int64_t threads = 0;
   std::int64_t context = 16384;
-  std::int64_t prefill_chunk = 512;
+  std::int64_t prefill_chunk = 2048;
   std::int64_t max_batch = 8;
   std::string cache_dir;
   std::vector<std::string> cache_dirs;

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <csignal>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -10,16 +12,18 @@
 #include "runtime/base/subprocess.hpp"
 #include "runtime/cuda/context.hpp"
 #include "runtime/jit/arch.hpp"
+#include "src/trials/link_trials.hpp"
 #include "src/trials/step_trials.hpp"
+#include "src/trials/tuning_plan.hpp"
 #include "tuner/trial_worker.hpp"
 
 namespace ingot {
 namespace {
 
-/// "1:1:1:1:4096"
+/// "1:1:1:1:4096:1"
 std::string bucket_text(const StepBucket& bucket) {
-  return fmt::format("{}:{}:{}:{}:{}", bucket.rows, bucket.sequences, bucket.sequence_rows,
-                     bucket.logit_rows, bucket.context);
+  return fmt::format("{}:{}:{}:{}:{}:{}", bucket.rows, bucket.sequences, bucket.sequence_rows,
+                     bucket.logit_rows, bucket.context, bucket.sampled ? 1 : 0);
 }
 
 bool read_number(std::string_view text, std::int64_t& value) {
@@ -28,7 +32,7 @@ bool read_number(std::string_view text, std::int64_t& value) {
 }
 
 bool read_bucket(std::string_view text, StepBucket& bucket) {
-  std::int64_t numbers[5] = {};
+  std::int64_t numbers[6] = {};
   for (std::int64_t& number : numbers) {
     if (!read_number(text.substr(0, text.find(':')), number)) return false;
     text.remove_prefix(std::min(text.find(':'), text.size() - 1) + 1);
@@ -37,9 +41,65 @@ bool read_bucket(std::string_view text, StepBucket& bucket) {
             .sequences = static_cast<int>(numbers[1]),
             .sequence_rows = static_cast<int>(numbers[2]),
             .logit_rows = static_cast<int>(numbers[3]),
-            .context = numbers[4]};
+            .context = numbers[4],
+            .sampled = numbers[5] != 0};
   return text.empty();
 }
+
+/// Trials of one rank in its step, and of all ranks at once where all their cards are there.
+class RankTrials final : public TrialRunner {
+ public:
+  RankTrials(const TrialWorkerOptions& options, std::shared_ptr<const cu::DriverApi> driver)
+      : options_(options),
+        driver_(std::move(driver)),
+        config_(value_or_throw(read_model_config(options.config_json))),
+        store_(value_or_throw(open_kernel_store(options.cache, options.jobs))),
+        arch_(arch_of(cu::Context::retain(driver_, options.devices.front()))),
+        step_(cu::Context::retain(driver_, options.devices.front()), store_,
+              {.config = config_, .tp_size = options.tp_size, .buckets = options.buckets}, arch_,
+              options.jobs) {}
+
+  Result<std::vector<std::string>> enter(const std::vector<std::string>& families,
+                                         const std::vector<ProblemField>& problem) override {
+    entered_ = &step_;
+    if (!trials::is_collective(families.front()) ||
+        static_cast<int>(options_.devices.size()) != options_.tp_size)
+      return step_.enter(families, problem);
+    if (!links_) {
+      std::vector<cu::Context> contexts;
+      for (const int device : options_.devices)
+        contexts.push_back(cu::Context::retain(driver_, device));
+      try {
+        links_.emplace(std::move(contexts), store_, config_, arch_);
+      } catch (const EngineError& error) {
+        if (error.error().code != ErrorCode::unsupported) throw;
+        return Unexpected(error.error());
+      }
+    }
+    entered_ = &*links_;
+    return links_->enter(families, problem);
+  }
+  Result<std::vector<KernelOutput>> run(const TrialKernel& kernel, std::size_t edge_case,
+                                        Poison poison) override {
+    return entered_->run(kernel, edge_case, poison);
+  }
+  Result<double> time_us(const TrialKernel& kernel) override { return entered_->time_us(kernel); }
+
+ private:
+  static std::string arch_of(const cu::Context& context) {
+    return value_or_throw(
+        jit::arch_of(context.device().compute_major, context.device().compute_minor));
+  }
+
+  const TrialWorkerOptions& options_;
+  const std::shared_ptr<const cu::DriverApi> driver_;
+  const ModelConfig config_;
+  const std::shared_ptr<jit::KernelStore> store_;
+  const std::string arch_;
+  trials::StepTrials step_;
+  std::optional<trials::LinkTrials> links_;
+  TrialRunner* entered_ = &step_;
+};
 
 }  // namespace
 
@@ -50,7 +110,8 @@ std::vector<std::string> trial_worker_command(const TrialWorkerOptions& options)
   };
   add("config", options.config_json.string());
   add("tp", std::to_string(options.tp_size));
-  add("device", std::to_string(options.device));
+  for (const int device : options.devices)
+    add("device", std::to_string(device));
   add("jobs", std::to_string(options.jobs));
   for (const auto& folder : options.cache.cache_dirs)
     add("cache", folder.string());
@@ -64,6 +125,7 @@ std::vector<std::string> trial_worker_command(const TrialWorkerOptions& options)
 
 Result<TrialWorkerOptions> parse_trial_worker(const std::vector<std::string>& arguments) {
   TrialWorkerOptions options;
+  options.devices.clear();
   for (const std::string& argument : arguments) {
     const std::string_view text = argument;
     const std::string_view name = text.substr(0, text.find('='));
@@ -81,7 +143,7 @@ Result<TrialWorkerOptions> parse_trial_worker(const std::vector<std::string>& ar
     } else if (name == "tp" && read_number(value, number)) {
       options.tp_size = static_cast<int>(number);
     } else if (name == "device" && read_number(value, number)) {
-      options.device = static_cast<int>(number);
+      options.devices.push_back(static_cast<int>(number));
     } else if (name == "jobs" && read_number(value, number)) {
       options.jobs = static_cast<int>(number);
     } else if (name == "bucket" && read_bucket(value, bucket)) {
@@ -91,22 +153,19 @@ Result<TrialWorkerOptions> parse_trial_worker(const std::vector<std::string>& ar
                   fmt::format("a trial worker does not know \"{}\"", argument));
     }
   }
+  if (options.devices.empty())
+    return fail(ErrorCode::invalid_argument, "a trial worker needs a device");
   return options;
 }
 
 int run_trial_worker(const std::vector<std::string>& arguments) {
+  // A terminal's Ctrl-C reaches this process too. It is for the other one, which ends the tuning
+  // after the trial in work and closes the channel.
+  (void)std::signal(SIGINT, SIG_IGN);
   const TrialWorkerOptions options = value_or_throw(parse_trial_worker(arguments));
   auto driver =
       value_or_throw(cu::DriverApi::open(library_search_path(options.cache.library_dirs)));
-  cu::Context context = cu::Context::retain(std::move(driver), options.device);
-  std::string arch =
-      value_or_throw(jit::arch_of(context.device().compute_major, context.device().compute_minor));
-  trials::StepTrials trials(std::move(context),
-                            value_or_throw(open_kernel_store(options.cache, options.jobs)),
-                            {.config = value_or_throw(read_model_config(options.config_json)),
-                             .tp_size = options.tp_size,
-                             .buckets = options.buckets},
-                            std::move(arch), options.jobs);
+  RankTrials trials(options, std::move(driver));
   return serve_trials(Subprocess::kChildChannel, trials);
 }
 

@@ -18,7 +18,9 @@ struct TrialWorkerOptions {
   KernelCacheOptions cache;  ///< where it finds default kernels
   std::filesystem::path config_json;
   int tp_size = 1;
-  int device = 0;  ///< ordinal of the card
+  /// Ordinals by rank. The first one's card tries what one rank does by itself; with those of all
+  /// ranks, what they launch together is tried too.
+  std::vector<int> devices{0};
   int jobs = 1;
   std::vector<StepBucket> buckets;
 };

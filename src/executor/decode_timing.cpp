@@ -125,18 +125,18 @@ DecodeTiming DeviceEngine::time_decode(std::span<const SequenceId> sequences, in
       const bool live = r < rows;
       const std::uint32_t token =
           (static_cast<std::uint32_t>(n * size.rows + r) + 1) * 1664525U + 1013904223U;
-      in.ids[r] = live ? static_cast<int>((token >> 8) %
-                                          static_cast<std::uint32_t>(e.model_config.vocab_size))
-                       : 0;
+      in.ids(size.rows)[r] = live ? static_cast<int>((token >> 8) % static_cast<std::uint32_t>(
+                                                                        e.model_config.vocab_size))
+                                  : 0;
       auto* record = live ? records[static_cast<std::size_t>(r)] : nullptr;
-      in.positions[r] = live ? static_cast<int>(record->length) + n : 0;
-      in.sequences[r] = live ? record->slot : -1;
+      in.positions(size.rows)[r] = live ? static_cast<int>(record->length) + n : 0;
+      in.sequences(size.rows)[r] = live ? record->slot : -1;
       in.row_starts[r] = std::min(r, rows);
       in.slots[r] = live ? record->slot : 0;
       in.picks[r] = r;
     }
     in.row_starts[size.rows] = rows;
-    rank.memory.upload(rank.stream, in);
+    rank.memory.upload(rank.stream, in, size.rows);
   };
   std::vector<executor::StepInputs> inputs(e.ranks.size());
   const auto run = [&](executor::EngineRank& rank, int n) {
@@ -205,6 +205,22 @@ DecodeTiming DeviceEngine::time_decode(std::span<const SequenceId> sequences, in
   for (auto* record : records)
     record->length += all_steps;
   timing.experts_read = layers > 0 ? experts / layers : 0;
+  return timing;
+}
+
+PassTiming DeviceEngine::time_newest_pass() {
+  Impl& e = *impl_;
+  PassTiming timing;
+  if (!e.newest) return timing;
+  timing.rows = e.newest->rows;
+  e.ranks.run([&](executor::EngineRank& rank) {
+    const executor::Bucket& bucket = rank.buckets.at(*e.newest);
+    auto parts = time_alone(e.ranks, rank, bucket.program);
+    rank.finish();
+    if (rank.tp_rank != 0) return;
+    timing.launches = static_cast<int>(bucket.program.launches().size());
+    timing.parts = std::move(parts);
+  });
   return timing;
 }
 

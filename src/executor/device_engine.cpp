@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "src/engine/check_step.hpp"
@@ -35,20 +36,35 @@ std::int64_t checked_context(const ModelConfig& config, const DeviceOptions& opt
   return options.max_context > 0 ? options.max_context : config.max_position_embeddings;
 }
 
+MemoryWish memory_wish(const DeviceOptions& options, std::int64_t max_context) {
+  return {.sequences = options.max_sequences,
+          .max_context = max_context,
+          .context_tokens = options.context_tokens};
+}
+
 /// Room for the state in what weights and buffers have left.
 executor::StateSizes state_sizes(const ModelConfig& config, const DeviceOptions& options,
-                                 std::int64_t max_context, std::uint64_t free_bytes) {
+                                 std::int64_t max_context, int step_rows,
+                                 std::uint64_t free_bytes) {
   const MemoryPlan plan =
       value_or_throw(plan_memory("starting the device engine beside the weights",
-                                 executor::state_memory_costs(config, max_context),
-                                 {.sequences = options.max_sequences,
-                                  .max_context = max_context,
-                                  .context_tokens = options.context_tokens},
-                                 free_bytes));
+                                 executor::state_memory_costs(config, max_context, step_rows),
+                                 memory_wish(options, max_context), free_bytes));
   return {.slots = plan.wish.sequences,
           .csa_pages = plan.csa_pages,
           .hca_pages = plan.hca_pages,
-          .max_context = max_context};
+          .max_context = max_context,
+          .step_rows = step_rows};
+}
+
+void require_step_rows(int rows) {
+  if (rows >= kMostNarrowRows && rows <= kMostStepRows &&
+      std::has_single_bit(static_cast<unsigned>(rows)))
+    return;
+  refuse(ErrorCode::invalid_argument,
+         fmt::format("starting the device engine: passes of {} rows asked for; powers of two from "
+                     "{} to {} are possible",
+                     rows, kMostNarrowRows, kMostStepRows));
 }
 
 /// All ranks run the same variants of kernels.
@@ -70,11 +86,26 @@ EngineRanks::EngineRanks(std::vector<DeviceRank> parts, const ModelConfig& confi
     : ranks_(parts.size()), threads_(static_cast<int>(parts.size()), [this] { stop(); }) {
   const int size = static_cast<int>(parts.size());
   try {
+    require_step_rows(options.step_rows);
     std::vector<std::uint64_t> free(parts.size());
+    const auto ranks_on = [&](int ordinal) {
+      return static_cast<std::uint64_t>(std::count_if(
+          parts.begin(), parts.end(),
+          [&](const DeviceRank& other) { return other.context.device().ordinal == ordinal; }));
+    };
+    threads_.run([&](int rank) {
+      const cu::Context& context = parts[static_cast<std::size_t>(rank)].context;
+      context.make_current();
+      free[static_cast<std::size_t>(rank)] =
+          context.free_bytes() / ranks_on(context.device().ordinal);
+    });
+    const int step_rows =
+        step_rows_beside_weights(config, size, memory_wish(options, max_context), options.step_rows,
+                                 *std::min_element(free.begin(), free.end()));
     threads_.run([&](int rank) {
       const auto at = static_cast<std::size_t>(rank);
       ranks_[at] = std::make_unique<EngineRank>(rank, size, std::move(parts[at]), config, options,
-                                                max_context, source);
+                                                max_context, step_rows, source);
     });
     value_or_throw(kernel_uses(config, {.tp_size = size}, ranks_[0]->library.limits()));
     for (const auto& rank : ranks_)
@@ -97,8 +128,8 @@ EngineRanks::EngineRanks(std::vector<DeviceRank> parts, const ModelConfig& confi
       free[static_cast<std::size_t>(rank.tp_rank)] =
           rank.context.free_bytes() / static_cast<std::uint64_t>(on_card);
     });
-    const StateSizes sizes =
-        state_sizes(config, options, max_context, *std::min_element(free.begin(), free.end()));
+    const StateSizes sizes = state_sizes(config, options, max_context, step_rows,
+                                         *std::min_element(free.begin(), free.end()));
     run([&](EngineRank& rank) { rank.make_state(sizes); });
   } catch (...) {
     take_down();
@@ -240,8 +271,11 @@ std::vector<std::vector<executor::Part>> DeviceEngine::Impl::plan(
     std::span<const SequenceStep> batch, std::vector<StepLogits>& results) {
   const auto vocab = static_cast<std::size_t>(model_config.vocab_size);
   std::vector<std::vector<Part>> passes;
-  const int most_rows = deterministic ? kBatchFreeRows : kMostStepRows;
-  std::int64_t rows = 0;
+  const int most_rows = deterministic ? kBatchFreeRows : step_rows();
+  std::int64_t left = 0;  // rows that are in no pass yet
+  for (const SequenceStep& step : batch)
+    left += static_cast<std::int64_t>(step.tokens.size());
+  std::int64_t rows = 0, room = 0, logit_rows = 0;  // of the newest pass
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const auto tokens = static_cast<std::int64_t>(batch[i].tokens.size());
     StepLogits& result = results[i];
@@ -252,12 +286,16 @@ std::vector<std::vector<executor::Part>> DeviceEngine::Impl::plan(
     result.rows = sampled ? 0 : wanted_rows;
     result.values.resize(static_cast<std::size_t>(result.rows) * vocab);
     for (std::int64_t begin = 0; begin < tokens;) {
-      if (passes.empty() || begin > 0 || rows == most_rows) {
-        passes.emplace_back();
-        rows = 0;
-      }
-      const std::int64_t count = std::min<std::int64_t>(tokens - begin, most_rows - rows);
       const std::int64_t first = std::max(begin, tokens - wanted_rows);
+      if (passes.empty() || begin > 0 || rows == room ||
+          passes.back().size() == kMostStepSequences ||
+          (first == begin && wanted_rows > 0 && logit_rows == kMostLogitRows)) {
+        passes.emplace_back();
+        rows = logit_rows = 0;
+        room = next_pass_rows(left, most_rows);
+      }
+      const std::int64_t count =
+          std::min({tokens - begin, room - rows, first - begin + kMostLogitRows - logit_rows});
       const std::int64_t wanted = std::max<std::int64_t>(0, begin + count - first);
       const auto at = static_cast<std::size_t>(first - (tokens - wanted_rows)) * vocab;
       passes.back().push_back(
@@ -270,6 +308,8 @@ std::vector<std::vector<executor::Part>> DeviceEngine::Impl::plan(
            .result = &result});
       begin += count;
       rows += count;
+      left -= count;
+      logit_rows += wanted;
     }
   }
   return passes;
@@ -287,33 +327,42 @@ void DeviceEngine::Impl::run_pass(std::span<Part> parts) {
                   .logit_rows = 0,
                   .context = 1,
                   .batch_free = deterministic};
-  executor::StepInputs& in = inputs;
-  std::vector<LogitRow> wanted;  // the first of each part that wants any
-  for (std::size_t p = 0; p < parts.size(); ++p) {
-    Part& part = parts[p];
-    const SequenceRecord& r = *part.record;
-    in.row_starts[p] = step.rows;
-    in.slots[p] = r.slot;
+  for (const Part& part : parts) {
     const auto count = static_cast<std::int64_t>(part.tokens.size());
-    for (std::int64_t t = 0; t < count; ++t) {
-      in.ids[step.rows] = part.tokens[static_cast<std::size_t>(t)];
-      in.positions[step.rows] = static_cast<int>(r.length + t);
-      in.sequences[step.rows] = r.slot;
-      if (t >= count - part.wanted) {
-        if (t == count - part.wanted) wanted.push_back({step.logit_rows, &part});
-        in.picks[step.logit_rows++] = step.rows;
-      }
-      ++step.rows;
-    }
+    step.rows += static_cast<int>(count);
+    step.logit_rows += static_cast<int>(part.wanted);
     step.sequence_rows = std::max(step.sequence_rows, static_cast<int>(count));
-    step.context = std::max(step.context, r.length + count);
+    step.context = std::max(step.context, part.record->length + count);
     step.sampled |= part.sample.has_value();
   }
   const StepBucket size = bucket_of(step, model_config.max_position_embeddings);
-  for (int row = step.rows; row < size.rows; ++row) {
-    in.ids[row] = 0;
-    in.positions[row] = 0;
-    in.sequences[row] = -1;
+  executor::StepInputs& in = inputs;
+  int* const ids = in.ids(size.rows);
+  int* const positions = in.positions(size.rows);
+  int* const sequences = in.sequences(size.rows);
+  std::vector<LogitRow> wanted;  // the first of each part that wants any
+  int at = 0, logit_row = 0;
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    Part& part = parts[p];
+    const SequenceRecord& r = *part.record;
+    in.row_starts[p] = at;
+    in.slots[p] = r.slot;
+    const auto count = static_cast<std::int64_t>(part.tokens.size());
+    for (std::int64_t t = 0; t < count; ++t) {
+      ids[at] = part.tokens[static_cast<std::size_t>(t)];
+      positions[at] = static_cast<int>(r.length + t);
+      sequences[at] = r.slot;
+      if (t >= count - part.wanted) {
+        if (t == count - part.wanted) wanted.push_back({logit_row, &part});
+        in.picks[logit_row++] = at;
+      }
+      ++at;
+    }
+  }
+  for (; at < size.rows; ++at) {
+    ids[at] = 0;
+    positions[at] = 0;
+    sequences[at] = -1;
   }
   for (int s = step.sequences; s <= size.sequences; ++s)
     in.row_starts[s] = step.rows;
@@ -334,7 +383,7 @@ void DeviceEngine::Impl::run_pass(std::span<Part> parts) {
   const auto vocab = static_cast<std::size_t>(model_config.vocab_size);
   ranks.run([&](EngineRank& rank) {
     rank.apply(changes);
-    rank.memory.upload(rank.stream, in, sample_rows);
+    rank.memory.upload(rank.stream, in, size.rows, sample_rows);
     if (rank.tp_rank == 0) {
       adjustments.upload(rank.memory, rank.stream, model_config.vocab_size);
     }
@@ -353,6 +402,7 @@ void DeviceEngine::Impl::run_pass(std::span<Part> parts) {
     rank.finish();
   });
   changes.clear();
+  newest = size;
   for (Part& part : parts) {
     SequenceRecord& r = *part.record;
     r.length += static_cast<std::int64_t>(part.tokens.size());
@@ -478,10 +528,11 @@ DeviceStats DeviceEngine::stats() const {
   stats.graph_bytes = rank.graph_bytes;
   stats.pages_in_use = static_cast<int>(room()->used);
   stats.kernels_compiled = impl_->source.kernels->stats().compiled;
-  stats.buffer_bytes =
-      executor::StepMemory::bytes(impl_->model_config, rank.tp_size, impl_->max_context) +
-      rank.scratch.bytes();
-  std::vector<kernels::u32> counts(executor::StepInputs::kMostRows);
+  stats.step_rows = impl_->step_rows();
+  stats.buffer_bytes = executor::StepMemory::bytes(impl_->model_config, rank.tp_size,
+                                                   impl_->max_context, stats.step_rows) +
+                       rank.scratch.bytes();
+  std::vector<kernels::u32> counts(static_cast<std::size_t>(stats.step_rows));
   rank.memory.fetch(rank.stream, rank.memory.buffers().nan_counts,
                     std::as_writable_bytes(std::span(counts)));
   for (const kernels::u32 count : counts)

@@ -23,8 +23,11 @@ struct DeviceOptions {
   std::int64_t max_context = 0;     ///< tokens a sequence may hold; 0 = max_position_embeddings
   int max_sequences = 64;           ///< sequences and kept copies that exist at a time
   std::int64_t context_tokens = 0;  ///< of all sequences together; 0 = what the memory leaves
-  int jobs = 4;                     ///< kernels that are compiled at a time
-  bool graphs = true;               ///< replay steps from CUDA graphs
+  /// Rows of the largest pass: a power of two from 256 to 4,096. Fewer where memory is short
+  /// (executor::plan_rank_memory).
+  int step_rows = 4096;
+  int jobs = 4;        ///< kernels that are compiled at a time
+  bool graphs = true;  ///< replay steps from CUDA graphs
   /// A sequence's logits, to the bit, depend on its tokens alone: not on what else is in the batch,
   /// nor on how its tokens were cut into steps. Slower; see docs/device-engine.md.
   bool deterministic = false;
@@ -49,6 +52,7 @@ struct KernelSource {
 struct DeviceStats {
   std::int64_t steps = 0;
   std::int64_t graph_steps = 0;  ///< of them, those replayed from a graph
+  int step_rows = 0;             ///< of the largest pass
   int buckets = 0;               ///< for which kernels are ready
   int graphs = 0;                ///< of them, those that have one
   int kernels_compiled = 0;
@@ -88,6 +92,13 @@ struct DecodeTiming {
   /// path. Only where the kernels were made of executor::traced_templates().
   std::vector<Part> path;
   double experts_read = 0;  ///< distinct experts of a layer, mean
+};
+
+/// Kinds of launches of a pass, each by itself.
+struct PassTiming {
+  int rows = 0;  ///< of its bucket
+  int launches = 0;
+  std::vector<DecodeTiming::Part> parts;  ///< by falling time
 };
 
 /// Tokens by which time_decode() lengthens its sequences: warm-up, those that are timed, traced,
@@ -149,6 +160,9 @@ class DeviceEngine final : public Engine {
   /// For measuring: decode steps of these sequences, which grow by timed_decode_tokens(steps);
   /// tokens are made up.
   DecodeTiming time_decode(std::span<const SequenceId> sequences, int steps);
+  /// For measuring: the launches of the newest pass, again and again: what its sequences hold is
+  /// worth nothing afterwards. Empty before the first pass.
+  PassTiming time_newest_pass();
   DeviceStats stats() const;
 
   struct Impl;

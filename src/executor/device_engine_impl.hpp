@@ -73,13 +73,15 @@ struct DeviceEngine::Impl {
   void change(StateChange next);
   /// Carries out what is kept, on every rank, and waits for it.
   void apply_changes();
-  /// Cuts the batch into passes of at most kMostStepRows rows (kBatchFreeRows where steps are
+  /// Cuts the batch into passes of at most options' step_rows rows (kBatchFreeRows where steps are
   /// deterministic), at most one part of a sequence each.
   std::vector<std::vector<Part>> plan(std::span<const SequenceStep> batch,
                                       std::vector<StepLogits>& results);
   /// Makes a step of this size ready on every rank before any rank runs it.
   void make_ready(const StepBucket& size);
   void run_pass(std::span<Part> parts);
+  /// Rows of the largest pass.
+  int step_rows() { return ranks[0].memory.rows(); }
 
   // device_sampling.cpp
   /// Whether a step chooses this one's token itself.
@@ -107,6 +109,7 @@ struct DeviceEngine::Impl {
   executor::StepInputs inputs{};
   executor::SampleAdjustments adjustments;  // of the step whose inputs these are
   DeviceStats counted;
+  std::optional<StepBucket> newest;  // that ran
 };
 
 }  // namespace ingot

@@ -121,12 +121,13 @@ bool DeviceEngine::Impl::takes(const SequenceStep& step) const {
 
 void DeviceEngine::Impl::set_samples(std::span<const LogitRow> wanted, int rows) {
   adjustments.clear();
-  std::fill_n(inputs.samples, rows, executor::unused_sample_row());
+  kernels::SampleRow* const samples = inputs.sample_rows(rows);
+  std::fill_n(samples, rows, executor::unused_sample_row());
   for (const auto& [index, part] : wanted) {
     if (!part->sample) continue;
     kernels::SampleRow row = executor::sample_row(*part->sample);
     if (adjustments.add(index, *part->sample, model_config.vocab_size, row)) {
-      inputs.samples[index] = row;
+      samples[index] = row;
       continue;
     }
     part->sample.reset();

@@ -20,6 +20,14 @@ std::uint64_t compressor_bytes(int ratio, bool index_keys) {
          static_cast<std::uint64_t>(kernels::compress_kv_state_floats(ratio, index_keys)) * 4;
 }
 
+/// Of one layer.
+std::uint64_t pass_bytes(int step_rows) {
+  if (step_rows <= kMostNarrowRows) return 0;
+  return static_cast<std::uint64_t>((step_rows + kernels::KV_PAGE_ENTRIES - 1) /
+                                    kernels::KV_PAGE_ENTRIES) *
+         kernels::KV_PAGE_BYTES;
+}
+
 int pages_of(std::int64_t tokens, std::int64_t page_tokens) {
   return static_cast<int>(std::max<std::int64_t>((tokens + page_tokens - 1) / page_tokens, 1));
 }
@@ -61,6 +69,10 @@ StateCosts state_costs(const ModelConfig& config, std::int64_t max_context) {
   return costs;
 }
 
+std::uint64_t pass_window_bytes(const ModelConfig& config, int step_rows) {
+  return pass_bytes(step_rows) * static_cast<std::uint64_t>(config.num_layers);
+}
+
 DeviceState::DeviceState(const cu::Context& context, const ModelConfig& config,
                          const StateSizes& sizes)
     : sizes_(sizes),
@@ -69,9 +81,9 @@ DeviceState::DeviceState(const cu::Context& context, const ModelConfig& config,
   layers_.resize(static_cast<std::size_t>(config.num_layers));
   // Every array starts at a multiple of 256 bytes from the base; its address is its offset first.
   std::uint64_t end = 0;
-  const auto place = [&](std::uint64_t item_bytes, int items) {
+  const auto place = [&](std::uint64_t item_bytes, int items, std::uint64_t more = 0) {
     const std::uint64_t at = end;
-    end += (item_bytes * static_cast<std::uint64_t>(items) + 255) / 256 * 256;
+    end += (item_bytes * static_cast<std::uint64_t>(items) + more + 255) / 256 * 256;
     return at;
   };
   struct Offsets {
@@ -83,7 +95,7 @@ DeviceState::DeviceState(const cu::Context& context, const ModelConfig& config,
     const int ratio = config.ratio(layer);
     ratios_.push_back(ratio);
     Offsets o;
-    o.at[0] = place(kRingBytes, sizes.slots);
+    o.at[0] = place(kRingBytes, sizes.slots, pass_bytes(sizes.step_rows));
     if (kind != LayerKind::swa) {
       o.at[1] =
           place(kernels::KV_PAGE_BYTES, kind == LayerKind::csa ? sizes.csa_pages : sizes.hca_pages);

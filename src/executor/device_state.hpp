@@ -9,6 +9,7 @@
 #include "runtime/cuda/device_buffer.hpp"
 #include "src/checkpoint/model_config.hpp"
 #include "src/plan/memory_plan.hpp"
+#include "src/plan/step_problems.hpp"
 
 namespace ingot::executor {
 
@@ -18,6 +19,7 @@ struct StateSizes {
   int csa_pages = 0;  ///< of 256 tokens, over all sequences; 0 where the model has no CSA layer
   int hca_pages = 0;  ///< of 8,192 tokens, likewise
   std::int64_t max_context = 0;
+  int step_rows = 0;  ///< of the largest step
 };
 
 /// Device bytes of one slot, and of one page of each kind over all layers.
@@ -32,10 +34,14 @@ struct StateCosts {
   }
 };
 StateCosts state_costs(const ModelConfig& config, std::int64_t max_context);
+/// Device bytes of the window entries that belong to the rows of a wide step, over all layers.
+std::uint64_t pass_window_bytes(const ModelConfig& config, int step_rows);
 
 /// Where one layer keeps what it knows of the sequences. Device addresses.
 struct LayerState {
-  kernels::u8* window = nullptr;      ///< rings of kWindowRing entries, slot after slot
+  /// Rings of kWindowRing entries, slot after slot; behind them an entry for each row of a wide
+  /// step.
+  kernels::u8* window = nullptr;
   kernels::u8* entries = nullptr;     ///< pages of compressed KV; layers of ratio 4 and 128
   kernels::u8* index_keys = nullptr;  ///< pages of index keys; ratio 4
   float* compressor = nullptr;        ///< running state, slot after slot; ratio 4 and 128
@@ -54,6 +60,8 @@ class DeviceState {
   const LayerState& layer(std::size_t index) const { return layers_[index]; }
   const int* csa_table() const { return tables_.as<int>(); }
   const int* hca_table() const { return tables_.as<int>() + csa_table_ints(); }
+  /// The entry of a wide step's first row in a layer's windows.
+  int pass_slots() const { return sizes_.slots * kWindowRing; }
   int csa_stride() const { return csa_stride_; }  ///< pages from slot to slot in the table
   int hca_stride() const { return hca_stride_; }
 

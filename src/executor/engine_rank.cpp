@@ -17,7 +17,8 @@ cu::Context made_current(cu::Context context) {
 }  // namespace
 
 EngineRank::EngineRank(int rank, int ranks, DeviceRank parts, const ModelConfig& model,
-                       const DeviceOptions& given, std::int64_t longest, KernelSource& source)
+                       const DeviceOptions& given, std::int64_t longest, int step_rows,
+                       KernelSource& source)
     : tp_rank(rank),
       tp_size(ranks),
       context(made_current(std::move(parts.context))),
@@ -26,7 +27,7 @@ EngineRank::EngineRank(int rank, int ranks, DeviceRank parts, const ModelConfig&
       max_context(longest),
       weights(std::move(parts.weights)),
       stream(cu::Stream::create(context)),
-      memory(context, stream, config, tp_size, max_context),
+      memory(context, stream, config, tp_size, max_context, step_rows),
       scratch(context, stream),
       library(context, *source.kernels, source.records.get(),
               TuningScope{.device = source.device, .tp_size = tp_size, .policy = source.policy},

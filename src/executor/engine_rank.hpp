@@ -42,7 +42,7 @@ class EngineRank {
  public:
   /// Makes the context current.
   EngineRank(int tp_rank, int tp_size, DeviceRank parts, const ModelConfig& model,
-             const DeviceOptions& given, std::int64_t longest, KernelSource& source);
+             const DeviceOptions& given, std::int64_t longest, int step_rows, KernelSource& source);
   ~EngineRank();
 
   /// Room for sequences; once, before the first step.

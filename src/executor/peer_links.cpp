@@ -15,7 +15,7 @@ constexpr std::uint64_t kCountBytes = std::uint64_t{kernels::LINK_COUNTERS} * 4;
 
 std::int64_t slot_words(const ModelConfig& config) {
   const std::int64_t words =
-      kernels::all_reduce_words(std::int64_t{kMostStepRows} * config.hidden_size, true);
+      kernels::all_reduce_words(std::int64_t{kMostSliceRows} * config.hidden_size, true);
   return (words + 31) / 32 * 32;
 }
 

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 
+#include "kernel_templates/act_quant.args.h"
 #include "kernel_templates/indexer_scores.args.h"
 #include "src/plan/step_problems.hpp"
 
 namespace ingot::executor {
 namespace {
-
-static_assert(StepInputs::kMostRows == kMostStepRows);
 
 /// Places arrays one behind the other; with a base of 0 it only counts.
 class Arena {
@@ -28,8 +27,8 @@ class Arena {
 };
 
 std::uint64_t place_all(StepBuffers& b, cu::CUdeviceptr base, const ModelConfig& config, int tp,
-                        std::int64_t max_context) {
-  constexpr std::int64_t rows = StepInputs::kMostRows;
+                        std::int64_t max_context, std::int64_t rows) {
+  constexpr std::int64_t logit_rows = kMostLogitRows;
   const std::int64_t hidden = config.hidden_size;
   const std::int64_t q_dims = std::int64_t{config.num_heads} * config.head_dim / tp;
   const std::int64_t index_heads = config.index_heads;
@@ -45,6 +44,7 @@ std::uint64_t place_all(StepBuffers& b, cu::CUdeviceptr base, const ModelConfig&
   a.place(b.window_indices, rows * config.sliding_window);
   a.place(b.window_counts, rows);
   a.place(b.append_slots, rows);
+  a.place(b.keep_slots, rows);
   a.place(b.hca_indices, rows * std::max<std::int64_t>(longest / 128, 1));
   a.place(b.hca_counts, rows);
   a.place(b.csa_counts, rows);
@@ -68,7 +68,7 @@ std::uint64_t place_all(StepBuffers& b, cu::CUdeviceptr base, const ModelConfig&
   a.place(b.index_codes, rows * index_heads * kernels::INDEX_CODE_BYTES);
   a.place(b.index_scales, rows * index_heads * kernels::INDEX_SCALE_BYTES);
   a.place(b.index_weights, rows * index_heads);
-  a.place(b.index_scores, rows * std::max<std::int64_t>((longest / 4 + 3) / 4 * 4, 4));
+  a.place(b.index_scores, most_index_scores(rows, longest));
   a.place(b.selected, rows * std::max(config.index_topk, 1));
   a.place(b.selected_counts, rows);
   a.place(b.nan_counts, rows);
@@ -80,22 +80,25 @@ std::uint64_t place_all(StepBuffers& b, cu::CUdeviceptr base, const ModelConfig&
   a.place(b.gate_logits, rows * config.num_experts);
   a.place(b.experts, rows * config.experts_per_token);
   a.place(b.expert_weights, rows * config.experts_per_token);
-  quantized(b.z_codes, b.z_scale, hidden);
+  a.place(b.z_codes, rows * hidden);
+  a.place(b.z_scale, rows * kernels::act_quant_scale_stride(config.hidden_size));
   a.place(b.routed, rows * hidden);
+  if (rows > kMostNarrowRows)
+    a.place(b.grouped, grouped_workspace(config, tp, static_cast<int>(rows)).bytes);
   a.place(b.shared_gate, rows * inter);
   a.place(b.shared_up, rows * inter);
   a.place(b.shared, rows * hidden);
   quantized(b.shared_codes, b.shared_scale, inter);
-  a.place(b.picked, rows * config.hc_mult * hidden);
-  a.place(b.head_x, rows * hidden);
-  a.place(b.logits, rows * config.vocab_size);
+  a.place(b.picked, logit_rows * config.hc_mult * hidden);
+  a.place(b.head_x, logit_rows * hidden);
+  a.place(b.logits, logit_rows * config.vocab_size);
   b.logits_share = b.logits;
   if (tp > 1) {
-    a.place(b.logits_share, rows * (config.vocab_size / tp));
-    a.place(b.logits_by_rank, rows * config.vocab_size);
+    a.place(b.logits_share, logit_rows * (config.vocab_size / tp));
+    a.place(b.logits_by_rank, logit_rows * config.vocab_size);
   }
-  a.place(b.samples, rows);
-  a.place(b.sample_counters, 2 * rows);
+  a.place(b.samples, logit_rows);
+  a.place(b.sample_counters, 2 * logit_rows);
   a.place(b.sample_counts, std::int64_t{StepInputs::kMostAdjustedRows} * config.vocab_size);
   a.place(b.sample_adjusted, std::int64_t{StepInputs::kMostAdjustedRows} * config.vocab_size);
   a.place(b.bias_ids, StepInputs::kMostBiases);
@@ -105,23 +108,29 @@ std::uint64_t place_all(StepBuffers& b, cu::CUdeviceptr base, const ModelConfig&
 
 }  // namespace
 
-std::uint64_t StepMemory::bytes(const ModelConfig& config, int tp_size, std::int64_t max_context) {
+std::uint64_t StepMemory::bytes(const ModelConfig& config, int tp_size, std::int64_t max_context,
+                                int rows) {
   StepBuffers counted;
-  return place_all(counted, 0, config, tp_size, max_context);
+  return place_all(counted, 0, config, tp_size, max_context, rows);
 }
 
 StepMemory::StepMemory(const cu::Context& context, const cu::Stream& stream,
-                       const ModelConfig& config, int tp_size, std::int64_t max_context)
-    : memory_(cu::DeviceBuffer::allocate(context, bytes(config, tp_size, max_context))) {
-  place_all(buffers_, memory_.address(), config, tp_size, max_context);
+                       const ModelConfig& config, int tp_size, std::int64_t max_context, int rows)
+    : rows_(rows),
+      memory_(cu::DeviceBuffer::allocate(context, bytes(config, tp_size, max_context, rows))) {
+  place_all(buffers_, memory_.address(), config, tp_size, max_context, rows);
   memory_.fill_bytes(stream, 0);
 }
 
-void StepMemory::upload(const cu::Stream& stream, const StepInputs& inputs, int samples) const {
+void StepMemory::upload(const cu::Stream& stream, const StepInputs& inputs, int rows,
+                        int samples) const {
   const auto offset = reinterpret_cast<cu::CUdeviceptr>(buffers_.inputs) - memory_.address();
-  const std::size_t bytes = offsetof(StepInputs, samples) +
-                            static_cast<std::size_t>(samples) * sizeof(StepInputs::samples[0]);
-  memory_.copy_from_host(stream, std::as_bytes(std::span(&inputs, 1)).first(bytes), offset);
+  const std::size_t begin =
+      static_cast<std::size_t>(kMostLogitRows - samples) * sizeof(StepInputs::samples[0]);
+  const std::size_t end =
+      offsetof(StepInputs, rows) + 3 * static_cast<std::size_t>(rows) * sizeof(int);
+  memory_.copy_from_host(stream, std::as_bytes(std::span(&inputs, 1)).subspan(begin, end - begin),
+                         offset + begin);
 }
 
 void StepMemory::put(const cu::Stream& stream, void* to, std::span<const std::byte> from) const {

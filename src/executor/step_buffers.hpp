@@ -11,25 +11,33 @@
 #include "runtime/cuda/device_buffer.hpp"
 #include "src/checkpoint/model_config.hpp"
 #include "src/executor/kernel_library.hpp"
+#include "src/plan/step_problems.hpp"
 
 namespace ingot::executor {
 
-/// What changes from step to step, as it lies on the device: arrays at fixed places. A row is a
-/// query token. Rows past those of the step are idle: their sequence is -1.
+/// What changes from step to step, as it lies on the device: arrays at places that a bucket fixes.
+/// A row is a query token. Rows past those of the step are idle: their sequence is -1. What a
+/// bucket uses lies together, so that a small step is a small copy.
 struct StepInputs {
-  static constexpr int kMostRows = 256;
+  static constexpr int kMostRows = kMostStepRows;
   /// Of a sampled step: rows of logits, from the first on, that penalties and logit bias can
   /// change, and entries of all lists of bias.
   static constexpr int kMostAdjustedRows = 64;
   static constexpr int kMostBiases = 4096;
-  int ids[kMostRows];             ///< token ids
-  int positions[kMostRows];       ///< of each row in its sequence
-  int sequences[kMostRows];       ///< slot of each row's sequence
-  int row_starts[kMostRows + 1];  ///< [sequences + 1] first row of each; equal ones: no tokens
-  int slots[kMostRows];           ///< [sequences] slot of each; of an idle one any
-  int picks[kMostRows];           ///< rows whose logits are wanted
-  /// How the token of each row of logits is chosen; copied to the device in a sampled step only.
-  kernels::SampleRow samples[kMostRows];
+  kernels::SampleRow samples[kMostLogitRows];  ///< the last ones: sample_rows()
+  int row_starts[kMostStepSequences + 1];  ///< [sequences + 1] first row of each; equal: no tokens
+  int slots[kMostStepSequences];           ///< [sequences] slot of each; of an idle one any
+  int picks[kMostLogitRows];               ///< rows whose logits are wanted
+  int rows[3 * kMostRows];                 ///< ids(), positions(), sequences()
+
+  // Of a bucket of so many rows.
+  int* ids(int) { return rows; }                                      ///< token ids
+  int* positions(int bucket_rows) { return rows + bucket_rows; }      ///< of each in its sequence
+  int* sequences(int bucket_rows) { return rows + 2 * bucket_rows; }  ///< slot of each's sequence
+  const int* positions(int bucket_rows) const { return rows + bucket_rows; }
+  const int* sequences(int bucket_rows) const { return rows + 2 * bucket_rows; }
+  /// How the token of each of `count` rows of logits is chosen.
+  kernels::SampleRow* sample_rows(int count) { return samples + kMostLogitRows - count; }
 };
 
 /// Device memory of one step, at the sizes of the largest. Everything that kernels hand on to each
@@ -37,7 +45,8 @@ struct StepInputs {
 struct StepBuffers {
   StepInputs* inputs = nullptr;
   // Lists of keys, one for all layers of a kind.
-  int *window_indices = nullptr, *window_counts = nullptr, *append_slots = nullptr;
+  int *window_indices = nullptr, *window_counts = nullptr;
+  int *append_slots = nullptr, *keep_slots = nullptr;
   int *hca_indices = nullptr, *hca_counts = nullptr, *csa_counts = nullptr;
   // Hyper-connections: streams in two places, by turns.
   kernels::bf16* streams[2] = {};
@@ -70,16 +79,17 @@ struct StepBuffers {
   kernels::fp8_e4m3* z_codes = nullptr;
   float* z_scale = nullptr;
   float* routed = nullptr;
+  kernels::u8* grouped = nullptr;  ///< grouped_workspace() of a wide step
   kernels::bf16 *shared_gate = nullptr, *shared_up = nullptr, *shared = nullptr;
   kernels::fp8_e4m3* shared_codes = nullptr;
   float* shared_scale = nullptr;
   // Head.
   kernels::bf16 *picked = nullptr, *head_x = nullptr;
-  float* logits = nullptr;          ///< [rows, vocabulary]
-  float* logits_share = nullptr;    ///< [rows, vocabulary share]; with one rank the same place
-  float* logits_by_rank = nullptr;  ///< [ranks, rows, vocabulary share]; with several
+  float* logits = nullptr;        ///< [logit rows, vocabulary]
+  float* logits_share = nullptr;  ///< [logit rows, vocabulary share]; with one rank the same place
+  float* logits_by_rank = nullptr;  ///< [ranks, logit rows, vocabulary share]; with several
   kernels::SampleResult* samples = nullptr;
-  kernels::u32* sample_counters = nullptr;  ///< [rows, 2] zero at first, then left alone
+  kernels::u32* sample_counters = nullptr;  ///< [logit rows, 2] zero at first, then left alone
   /// [kMostAdjustedRows, vocabulary] as SampleTokensArgs has them; counts are written each step.
   kernels::u16* sample_counts = nullptr;
   float* sample_adjusted = nullptr;
@@ -87,26 +97,31 @@ struct StepBuffers {
   double* bias_values = nullptr;
 };
 
-/// Owns the memory of StepBuffers, for steps of StepInputs::kMostRows rows.
+/// Owns the memory of StepBuffers.
 class StepMemory {
  public:
   /// Throws EngineError(cuda) where memory does not suffice.
+  /// @param rows  of the largest step
   StepMemory(const cu::Context& context, const cu::Stream& stream, const ModelConfig& config,
-             int tp_size, std::int64_t max_context);
+             int tp_size, std::int64_t max_context, int rows);
 
   const StepBuffers& buffers() const { return buffers_; }
   const cu::DeviceBuffer& memory() const { return memory_; }
+  int rows() const { return rows_; }
   /// Queues a copy of a step's inputs, which must stay as they are until the stream passed it.
-  /// @param samples  rows of StepInputs::samples that the step reads
-  void upload(const cu::Stream& stream, const StepInputs& inputs, int samples = 0) const;
+  /// @param rows     of the bucket
+  /// @param samples  rows of logits whose tokens the step chooses
+  void upload(const cu::Stream& stream, const StepInputs& inputs, int rows, int samples = 0) const;
   /// Queues a copy into one of the buffers, from what stays until the stream passed it.
   void put(const cu::Stream& stream, void* to, std::span<const std::byte> from) const;
   /// The same arrays fetched; waits for the stream.
   void fetch(const cu::Stream& stream, const void* from, std::span<std::byte> to) const;
 
-  static std::uint64_t bytes(const ModelConfig& config, int tp_size, std::int64_t max_context);
+  static std::uint64_t bytes(const ModelConfig& config, int tp_size, std::int64_t max_context,
+                             int rows);
 
  private:
+  int rows_;
   cu::DeviceBuffer memory_;
   StepBuffers buffers_;
 };

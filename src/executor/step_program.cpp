@@ -6,6 +6,8 @@
 #include <limits>
 #include <type_traits>
 
+#include "kernel_templates/moe_weight_tiles.hpp"
+
 namespace ingot::executor {
 namespace {
 
@@ -112,37 +114,48 @@ class Builder {
     output.scale_stride = kernels::act_quant_scale_stride(cols);
     return output;
   }
-  static StepOutput entries(StepOutput::Form form, kernels::u8* pool) {
-    return {.name = "pool", .at = pool, .tolerance = kFp8Tolerance, .updated = true, .form = form};
+  static StepOutput entries(StepOutput::Form form, kernels::u8* pool, int first = 0) {
+    return {.name = "pool",
+            .at = pool,
+            .tolerance = kFp8Tolerance,
+            .updated = true,
+            .form = form,
+            .first_entry = first};
   }
 
   const int* csa_table() const { return state_.csa_table(); }
 
   void slots() {
+    std::vector<StepOutput> outputs{
+        written("window_indices", b_.window_indices, std::int64_t{rows_} * config_.sliding_window),
+        written("window_counts", b_.window_counts, rows_),
+        written("append_slots", b_.append_slots, rows_),
+        written("hca_indices", b_.hca_indices, std::int64_t{rows_} * hca_slots()),
+        written("hca_counts", b_.hca_counts, rows_),
+        written("csa_counts", b_.csa_counts, rows_)};
+    if (bucket_.wide()) outputs.push_back(written("keep_slots", b_.keep_slots, rows_));
     add("attention slots", k_.slots,
-        kernels::AttentionSlotsArgs{.positions = b_.inputs->positions,
-                                    .sequences = b_.inputs->sequences,
+        kernels::AttentionSlotsArgs{.positions = b_.inputs->positions(rows_),
+                                    .sequences = b_.inputs->sequences(rows_),
                                     .page_table = state_.hca_table(),
                                     .window_indices = b_.window_indices,
                                     .window_counts = b_.window_counts,
                                     .append_slots = b_.append_slots,
+                                    .keep_slots = b_.keep_slots,
                                     .hca_indices = b_.hca_indices,
                                     .hca_counts = b_.hca_counts,
                                     .csa_counts = b_.csa_counts,
                                     .rows = rows_,
                                     .hca_slots = hca_slots(),
-                                    .page_stride = state_.hca_stride()},
-        {written("window_indices", b_.window_indices, std::int64_t{rows_} * config_.sliding_window),
-         written("window_counts", b_.window_counts, rows_),
-         written("append_slots", b_.append_slots, rows_),
-         written("hca_indices", b_.hca_indices, std::int64_t{rows_} * hca_slots()),
-         written("hca_counts", b_.hca_counts, rows_), written("csa_counts", b_.csa_counts, rows_)});
+                                    .page_stride = state_.hca_stride(),
+                                    .pass_slots = state_.pass_slots()},
+        std::move(outputs));
   }
   int hca_slots() const { return hca_list_slots(config_, bucket_); }
 
   void embed() {
     add("embedding", k_.embedding,
-        kernels::EmbeddingArgs{.ids = b_.inputs->ids,
+        kernels::EmbeddingArgs{.ids = b_.inputs->ids(rows_),
                                .table = weights_.embedding().values,
                                .out = links_ == nullptr ? b_.streams[0] : b_.f,
                                .first_row = weights_.first_token(),
@@ -152,24 +165,34 @@ class Builder {
             "out", links_ == nullptr ? b_.streams[0] : b_.f,
             links_ == nullptr ? stream_values(rows_) : std::int64_t{rows_} * config_.hidden_size)});
     if (links_ != nullptr)
-      sum_ranks("embedding sum", k_.embedding_sum, nullptr, b_.f, b_.streams[0]);
+      sum_ranks("embedding sum", k_.embedding_sum, nullptr, b_.f, b_.streams[0], config_.hc_mult);
   }
 
-  /// Adds over all ranks.
+  /// Adds over all ranks, as many rows at a time as the links have room for.
+  /// @param copies  times that the sum is written
   void sum_ranks(std::string_view name, KernelLibrary::Slot slot, const float* sums,
-                 const kernels::bf16* values, kernels::bf16* out) {
+                 const kernels::bf16* values, kernels::bf16* out, int copies = 1) {
+    const int slice = std::min(rows_, kMostSliceRows);
+    for (int row = 0; row < rows_; row += slice) {
+      const std::int64_t first = std::int64_t{row} * config_.hidden_size;
+      sum_slice(name, slot, sums == nullptr ? nullptr : sums + first, values + first,
+                out + first * copies, slice);
+    }
+  }
+  void sum_slice(std::string_view name, KernelLibrary::Slot slot, const float* sums,
+                 const kernels::bf16* values, kernels::bf16* out, int rows) {
     kernels::AllReduceArgs args = links_->reduce_args();
     args.sums = sums;
     args.values = values;
     args.out = out;
-    args.tokens = rows_;
+    args.tokens = rows;
     args.hidden = config_.hidden_size;
     if (!links_->has_nccl()) {
       add(name, slot, args, {});
       return;
     }
     const std::int64_t words = kernels::all_reduce_words(
-        static_cast<std::int64_t>(rows_) * config_.hidden_size, sums != nullptr);
+        static_cast<std::int64_t>(rows) * config_.hidden_size, sums != nullptr);
     args.slot_words = (words + 1) / 2 * 2;
     args.parts = kernels::EXCHANGE_SEND;
     add(name, slot, args, {});
@@ -292,20 +315,21 @@ class Builder {
     first.segments[0] = segment(layer.wq_a, b_.q_latent);
     first.segments[1] = segment(layer.wkv, b_.kv);
     add_linear("wq_a, wkv", k_.wq_a_wkv, first);
-    add("kv append, q norm", k_.kv_append,
-        kernels::RopeKvAppendArgs{.kv = b_.kv,
-                                  .norm_weight = layer.kv_norm,
-                                  .frequencies = frequencies,
-                                  .positions = b_.inputs->positions,
-                                  .slots = b_.append_slots,
-                                  .pool = state.window,
-                                  .latent = b_.q_latent,
-                                  .latent_weight = layer.q_norm,
-                                  .latent_out = b_.q_latent_normed,
-                                  .tokens = rows_,
-                                  .kv_stride = layer.wkv.rows,
-                                  .epsilon = config_.rms_norm_eps},
-        {entries(StepOutput::Form::window_entries, state.window),
+    kernels::RopeKvAppendArgs append{.kv = b_.kv,
+                                     .norm_weight = layer.kv_norm,
+                                     .frequencies = frequencies,
+                                     .positions = b_.inputs->positions(rows_),
+                                     .slots = b_.append_slots,
+                                     .pool = state.window,
+                                     .latent = b_.q_latent,
+                                     .latent_weight = layer.q_norm,
+                                     .latent_out = b_.q_latent_normed,
+                                     .tokens = rows_,
+                                     .kv_stride = layer.wkv.rows,
+                                     .epsilon = config_.rms_norm_eps};
+    add("kv append, q norm", k_.kv_append, append,
+        {bucket_.wide() ? entries(StepOutput::Form::pass_entries, state.window, state_.pass_slots())
+                        : entries(StepOutput::Form::window_entries, state.window),
          written("latent_out", b_.q_latent_normed, std::int64_t{rows_} * config_.q_lora_rank,
                  kBf16Tolerance)});
     if (!quantizes_inline()) {
@@ -320,7 +344,7 @@ class Builder {
     add("q norm, rope", k_.q_norm_rope,
         kernels::QNormRopeArgs{.q = b_.q,
                                .frequencies = frequencies,
-                               .positions = b_.inputs->positions,
+                               .positions = b_.inputs->positions(rows_),
                                .heads = q_dims / config_.head_dim,
                                .tokens = rows_,
                                .q_stride = q_dims,
@@ -337,7 +361,7 @@ class Builder {
                                       .window_counts = b_.window_counts,
                                       .selected_counts = nullptr,
                                       .sink = layer.sink,
-                                      .positions = b_.inputs->positions,
+                                      .positions = b_.inputs->positions(rows_),
                                       .frequencies = frequencies,
                                       .out = b_.o,
                                       .exchange_values = static_cast<float*>(scratch_.ones),
@@ -361,6 +385,13 @@ class Builder {
     StepOutput attended = written("out", b_.o, std::int64_t{rows_} * q_dims, kAttentionTolerance);
     attended.norm_tolerance = kAttentionNormTolerance;
     add("attention", slot, core, {attended});
+    if (bucket_.wide()) {
+      // Every row has read the rings: now they may hold the newest tokens.
+      append.slots = b_.keep_slots;
+      append.latent = append.latent_weight = nullptr;
+      append.latent_out = nullptr;
+      add("kv keep", k_.kv_keep, append, {entries(StepOutput::Form::window_entries, state.window)});
+    }
 
     add("wo_a", k_.wo_a,
         kernels::GroupedLinearArgs{.x = b_.o,
@@ -431,7 +462,7 @@ class Builder {
             .norm_weight = weights.norm,
             .frequencies = frequencies,
             .row_starts = b_.inputs->row_starts,
-            .positions = b_.inputs->positions,
+            .positions = b_.inputs->positions(rows_),
             .slots = b_.inputs->slots,
             .page_table = table,
             .pool = pool,
@@ -466,7 +497,7 @@ class Builder {
         kernels::IndexerQueriesArgs{.q = b_.index_q,
                                     .projected = b_.index_projected,
                                     .frequencies = frequencies,
-                                    .positions = b_.inputs->positions,
+                                    .positions = b_.inputs->positions(rows_),
                                     .codes = b_.index_codes,
                                     .scales = b_.index_scales,
                                     .weights = b_.index_weights,
@@ -478,37 +509,47 @@ class Builder {
                  std::int64_t{rows_} * config_.index_heads * kernels::INDEX_SCALE_BYTES),
          written("weights", b_.index_weights, std::int64_t{rows_} * config_.index_heads,
                  kBf16Tolerance)});
+    // As many rows at a time as the scores have room for.
+    const int slice = index_slice_rows(bucket_);
+    for (int row = 0; row < rows_; row += slice)
+      select(state, row, slice);
+  }
+  void select(const LayerState& state, std::int64_t first, int rows) {
     const std::int64_t stride = (bucket_.context / 4 + 3) / 4 * 4;
+    const std::int64_t heads = config_.index_heads, top = config_.index_topk;
+    const int* const sequences = b_.inputs->sequences(rows_) + first;
     add("indexer scores", k_.index_scores,
-        kernels::IndexerScoresArgs{.q = b_.index_codes,
-                                   .q_scales = b_.index_scales,
-                                   .weights = b_.index_weights,
-                                   .pool = state.index_keys,
-                                   .page_table = csa_table(),
-                                   .sequences = b_.inputs->sequences,
-                                   .counts = b_.csa_counts,
-                                   .scores = b_.index_scores,
-                                   .score_stride = stride,
-                                   .page_stride = state_.csa_stride(),
-                                   .rows = rows_,
-                                   .all_taken = config_.index_topk},
-        {written("scores", b_.index_scores, rows_ * stride, kScoreTolerance)});
+        kernels::IndexerScoresArgs{
+            .q = b_.index_codes + first * heads * kernels::INDEX_CODE_BYTES,
+            .q_scales = b_.index_scales + first * heads * kernels::INDEX_SCALE_BYTES,
+            .weights = b_.index_weights + first * heads,
+            .pool = state.index_keys,
+            .page_table = csa_table(),
+            .sequences = sequences,
+            .counts = b_.csa_counts + first,
+            .scores = b_.index_scores,
+            .score_stride = stride,
+            .page_stride = state_.csa_stride(),
+            .rows = rows,
+            .all_taken = config_.index_topk},
+        {written("scores", b_.index_scores, rows * stride, kScoreTolerance)});
     add("indexer top-k", k_.index_topk,
         kernels::IndexerTopkArgs{.scores = b_.index_scores,
-                                 .counts = b_.csa_counts,
-                                 .sequences = b_.inputs->sequences,
+                                 .counts = b_.csa_counts + first,
+                                 .sequences = sequences,
                                  .page_table = csa_table(),
-                                 .indices = b_.selected,
-                                 .selected_counts = b_.selected_counts,
-                                 .nan_counts = b_.nan_counts,
+                                 .indices = b_.selected + first * top,
+                                 .selected_counts = b_.selected_counts + first,
+                                 .nan_counts = b_.nan_counts + first,
                                  .candidate_keys = static_cast<kernels::u32*>(scratch_.any),
                                  .candidate_indices = static_cast<int*>(scratch_.any_more),
-                                 .arrived = b_.arrived,
+                                 .arrived = b_.arrived + first,
                                  .score_stride = stride,
                                  .page_stride = state_.csa_stride()},
-        {written("indices", b_.selected, std::int64_t{rows_} * config_.index_topk),
-         written("selected_counts", b_.selected_counts, rows_),
-         updated("nan_counts", b_.nan_counts, rows_), updated("arrived", b_.arrived, rows_)});
+        {written("indices", b_.selected + first * top, rows * top),
+         written("selected_counts", b_.selected_counts + first, rows),
+         updated("nan_counts", b_.nan_counts + first, rows),
+         updated("arrived", b_.arrived + first, rows)});
   }
 
   void compress_hca(const Layer& layer, const LayerState& state, const float* frequencies) {
@@ -560,7 +601,7 @@ class Builder {
                                 .logits = b_.gate_logits,
                                 .bias = weights.bias,
                                 .table = weights.token_experts,
-                                .ids = b_.inputs->ids,
+                                .ids = b_.inputs->ids(rows_),
                                 .experts = b_.experts,
                                 .weights = b_.expert_weights,
                                 .workspace = scratch_.ones,
@@ -570,20 +611,13 @@ class Builder {
         {written("experts", b_.experts, std::int64_t{rows_} * config_.experts_per_token),
          written("weights", b_.expert_weights, std::int64_t{rows_} * config_.experts_per_token,
                  kFp32Tolerance)});
-    add("experts", k_.experts,
-        kernels::MoeDecodeArgs{.x = b_.z_codes,
-                               .x_scale = b_.z_scale,
-                               .experts = b_.experts,
-                               .weights = b_.expert_weights,
-                               .gate_up = weights.gate_up,
-                               .down = weights.down,
-                               .sums = static_cast<float*>(scratch_.any),
-                               .activations = static_cast<kernels::u8*>(scratch_.any_more),
-                               .out = b_.routed,
-                               .counters = scratch_.expert_counters,
-                               .limit = limit,
-                               .tokens = rows_},
-        {written("out", b_.routed, std::int64_t{rows_} * config_.hidden_size, kBf16Tolerance)});
+    if (k_.grouped) {
+      grouped_experts(weights, limit);
+    } else {
+      const int slice = std::min(rows_, kMostSliceRows);
+      for (int row = 0; row < rows_; row += slice)
+        routed_experts(weights, limit, row, slice);
+    }
     if (links_ != nullptr) {
       sum_ranks("expert sum", k_.rank_sum, b_.routed, b_.shared, b_.f);
       return;
@@ -595,6 +629,95 @@ class Builder {
                                .tokens = rows_,
                                .hidden = config_.hidden_size},
         {written("out", b_.f, std::int64_t{rows_} * config_.hidden_size, kBf16Tolerance)});
+  }
+
+  /// Those of all rows, expert by expert.
+  void grouped_experts(const Experts& weights, float limit) {
+    const kernels::MoePrefillWorkspace w =
+        grouped_workspace(config_, config_.moe_intermediate_size / weights.shared_down.cols, rows_);
+    const auto at = [&]<class T>(T* /*type*/, long long offset) {
+      return reinterpret_cast<T*>(b_.grouped + offset);
+    };
+    constexpr int* kInts = nullptr;
+    constexpr float* kFloats = nullptr;
+    int* const first = at(kInts, w.first);
+    int* const count = at(kInts, w.count);
+    int* const row_of = at(kInts, w.row_of);
+    float* const row_weight = at(kFloats, w.row_weight);
+    kernels::u8* const inputs = b_.grouped + w.rows;
+    float* const input_scale = at(kFloats, w.row_scale);
+    kernels::u8* const hidden = b_.grouped + w.h;
+    float* const hidden_scale = at(kFloats, w.h_scale);
+    const std::int64_t pairs = std::int64_t{rows_} * config_.experts_per_token;
+    add("expert order", k_.expert_order,
+        kernels::ExpertOrderArgs{.experts = b_.experts,
+                                 .weights = b_.expert_weights,
+                                 .first = first,
+                                 .count = count,
+                                 .row_of = row_of,
+                                 .row_weight = row_weight,
+                                 .tokens = rows_},
+        {written("first", first, config_.num_experts), written("count", count, config_.num_experts),
+         written("row_of", row_of, pairs), written("row_weight", row_weight, w.row_pitch)});
+    add("expert gather", k_.expert_gather,
+        kernels::ExpertGatherArgs{
+            .x = b_.z_codes,
+            .x_scale = b_.z_scale,
+            .row_of = row_of,
+            .rows = inputs,
+            .row_scale = input_scale,
+            .scale_stride = kernels::act_quant_scale_stride(config_.hidden_size),
+            .row_pitch = w.row_pitch,
+            .tokens = rows_},
+        {});
+    kernels::MoePrefillArgs product{.weights = weights.gate_up,
+                                    .x = inputs,
+                                    .x_scale = input_scale,
+                                    .first = first,
+                                    .count = count,
+                                    .row_weight = row_weight,
+                                    .h = hidden,
+                                    .h_scale = hidden_scale,
+                                    .y = b_.grouped + w.y,
+                                    .limit = limit,
+                                    .row_pitch = w.row_pitch};
+    StepOutput activations = written(
+        "h", reinterpret_cast<kernels::fp8_e4m3*>(hidden),
+        std::int64_t{kernels::moe_width(weights.shared_down.cols)} * w.row_pitch, kFp8Tolerance);
+    activations.form = StepOutput::Form::fp8_tiles;
+    activations.scales = hidden_scale;
+    add("experts gate, up", k_.experts_up, product, {activations});
+    product.weights = weights.down;
+    product.x = hidden;
+    product.x_scale = hidden_scale;
+    const std::int64_t sums = std::int64_t{w.row_pitch} * config_.hidden_size;
+    add("experts down", k_.experts_down, product,
+        {links_ == nullptr ? written("y", reinterpret_cast<kernels::bf16*>(b_.grouped + w.y), sums,
+                                     kBf16Tolerance)
+                           : written("y", at(kFloats, w.y), sums, kFp32Tolerance)});
+    add("expert join", k_.expert_join,
+        kernels::ExpertJoinArgs{
+            .y = b_.grouped + w.y, .row_of = row_of, .out = b_.routed, .tokens = rows_},
+        {written("out", b_.routed, std::int64_t{rows_} * config_.hidden_size, kBf16Tolerance)});
+  }
+  void routed_experts(const Experts& weights, float limit, std::int64_t first, int rows) {
+    const std::int64_t hidden = config_.hidden_size, top = config_.experts_per_token;
+    float* const out = b_.routed + first * hidden;
+    add("experts", k_.experts,
+        kernels::MoeDecodeArgs{
+            .x = b_.z_codes + first * hidden,
+            .x_scale = b_.z_scale + first * kernels::act_quant_scale_stride(config_.hidden_size),
+            .experts = b_.experts + first * top,
+            .weights = b_.expert_weights + first * top,
+            .gate_up = weights.gate_up,
+            .down = weights.down,
+            .sums = static_cast<float*>(scratch_.any),
+            .activations = static_cast<kernels::u8*>(scratch_.any_more),
+            .out = out,
+            .counters = scratch_.expert_counters,
+            .limit = limit,
+            .tokens = rows},
+        {written("out", out, rows * hidden, kBf16Tolerance)});
   }
 
   void head() {
@@ -679,7 +802,7 @@ class Builder {
   void sample() {
     add("sample", k_.sample,
         kernels::SampleTokensArgs{.logits = b_.logits,
-                                  .rows = b_.inputs->samples,
+                                  .rows = b_.inputs->sample_rows(bucket_.logit_rows),
                                   .bias_ids = b_.bias_ids,
                                   .bias_values = b_.bias_values,
                                   .counts = b_.sample_counts,
@@ -689,7 +812,11 @@ class Builder {
                                   .exchange = static_cast<kernels::u64*>(scratch_.any),
                                   .vocabulary = config_.vocab_size,
                                   .stride = config_.vocab_size},
-        {});
+        {written("results", reinterpret_cast<kernels::u32*>(b_.samples),
+                 bucket_.logit_rows * std::int64_t{sizeof(kernels::SampleResult)} / 4),
+         // Of the first row, which is the one with penalties in the edge cases.
+         updated("counts", reinterpret_cast<kernels::u8*>(b_.sample_counts),
+                 2 * std::int64_t{config_.vocab_size})});
   }
 
   const ModelConfig& config_;

@@ -25,6 +25,7 @@ struct StepOutput {
     fp8_tiles,       ///< e4m3 tiles of 128 columns (act_quant), each row's scale in `scales`
     fp8_rows,        ///< e4m3 rows of `columns`, `scale_stride` scales for each in `scales`
     window_entries,  ///< KV entries in the pages of a pool: those that the step's rows write
+    pass_entries,    ///< of a wide step: one for each row, from `first_entry` on
     csa_entries,
     hca_entries,
     index_keys,  ///< likewise
@@ -39,6 +40,7 @@ struct StepOutput {
   float* scales = nullptr;            ///< of fp8
   int columns = 0, scale_stride = 0;  ///< of fp8_rows
   Form form = Form::plain;
+  int first_entry = 0;  ///< of pass_entries
 };
 
 /// One launch of a step, with its arguments.

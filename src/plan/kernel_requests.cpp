@@ -58,7 +58,7 @@ std::vector<StepBucket> step_buckets(const ModelConfig& config, const PlanScope&
                         .logit_rows = rows,
                         .context = context,
                         .sampled = can_sample(config)};
-      buckets.push_back(bucket);
+      if (!bucket.wide()) buckets.push_back(bucket);
       if (rows == 1) continue;
       bucket.sequences = bucket.logit_rows = 1;
       bucket.sequence_rows = rows;
@@ -102,14 +102,14 @@ Result<void> require_compressed_widths(const ModelConfig& config) {
   return {};
 }
 
-/// A sequence's ring holds the window of a step's first query while its last one is appended.
+/// A sequence's ring holds the window of a narrow step's first query while its last is appended.
 Result<void> require_window_in_ring(const ModelConfig& config) {
-  if (config.sliding_window + kMostStepRows - 1 <= kWindowRing) return {};
+  if (config.sliding_window + kMostNarrowRows - 1 <= kWindowRing) return {};
   return fail(
       ErrorCode::unsupported,
       fmt::format("there are no GPU kernels for this model: a sliding window of {}, at most "
                   "{} fit beside the {} tokens of a step",
-                  config.sliding_window, kWindowRing - kMostStepRows + 1, kMostStepRows));
+                  config.sliding_window, kWindowRing - kMostNarrowRows + 1, kMostNarrowRows));
 }
 
 /// FP8 weights are scaled by blocks of 128 x 128, and the kernels read whole blocks.

@@ -13,7 +13,9 @@ namespace ingot {
 /// What a plan of kernels is made for, besides the model and the card.
 struct PlanScope {
   int tp_size = 1;
-  std::vector<int> batch_buckets{1};                ///< sequences of a decode step
+  /// Sequences of a decode step, and tokens of a chunk; those above kMostNarrowRows are chunks
+  /// only.
+  std::vector<int> batch_buckets{1};
   std::vector<std::int64_t> context_buckets{4096};  ///< longest context that a bucket serves
 };
 

@@ -34,6 +34,7 @@ struct MemoryPlan {
   MemoryWish wish;
   int csa_pages = 0;
   int hca_pages = 0;
+  int step_rows = 0;            ///< tokens of the longest pass that the buffers are made for
   std::uint64_t gpu_bytes = 0;  ///< that the plan was made for
 
   std::uint64_t slot_bytes() const {

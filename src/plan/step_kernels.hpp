@@ -1,15 +1,22 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "kernel_templates/fp8_linear.space.hpp"
 #include "kernel_templates/fp8_linear_sm90.space.hpp"
+#include "kernel_templates/grouped_linear.space.hpp"
+#include "kernel_templates/grouped_linear_sm90.space.hpp"
 #include "kernel_templates/indexer_scores.space.hpp"
 #include "kernel_templates/indexer_scores_sm90.space.hpp"
+#include "kernel_templates/moe_prefill.space.hpp"
+#include "kernel_templates/moe_prefill_sm90.space.hpp"
 #include "kernel_templates/sparse_mla_decode.space.hpp"
 #include "kernel_templates/sparse_mla_decode_simt.space.hpp"
 #include "kernel_templates/sparse_mla_decode_sm90.space.hpp"
+#include "kernel_templates/sparse_mla_prefill.space.hpp"
+#include "kernel_templates/sparse_mla_prefill_sm90.space.hpp"
 #include "src/plan/step_problems.hpp"
 
 namespace ingot {
@@ -19,12 +26,14 @@ namespace ingot {
 struct StepKernels {
   using Slot = std::size_t;
   Slot slots{}, embedding{}, hc_first{}, hc_between{}, wq_a_wkv{}, q_quant{}, wq_b{},
-      wq_b_indexer{}, q_norm_rope{}, kv_append{}, csa_linear{}, hca_linear{}, csa_compress{},
-      index_compress{}, hca_compress{}, index_queries{}, index_scores{}, index_topk{},
-      swa_attention{}, csa_attention{}, hca_attention{}, wo_a{}, o_quant{}, wo_b{}, gate{},
-      router{}, hash_router{}, experts{}, shared_up{}, shared_activation{}, shared_down{},
-      expert_sum{}, hc_last{}, pick_rows{}, hc_head{}, head{}, embedding_sum{}, attention_sum{},
-      rank_sum{}, logits{}, sample{};
+      wq_b_indexer{}, q_norm_rope{}, kv_append{}, kv_keep{}, csa_linear{}, hca_linear{},
+      csa_compress{}, index_compress{}, hca_compress{}, index_queries{}, index_scores{},
+      index_topk{}, swa_attention{}, csa_attention{}, hca_attention{}, wo_a{}, o_quant{}, wo_b{},
+      gate{}, router{}, hash_router{}, experts{}, expert_order{}, expert_gather{}, experts_up{},
+      experts_down{}, expert_join{}, shared_up{}, shared_activation{}, shared_down{}, expert_sum{},
+      hc_last{}, pick_rows{}, hc_head{}, head{}, embedding_sum{}, attention_sum{}, rank_sum{},
+      logits{}, sample{};
+  bool grouped = false;   ///< the routed experts go by expert; else in slices of rows
   std::vector<Slot> all;  ///< those that this model's steps launch
 
   /// Wants every kernel of the bucket that the model's layers launch.
@@ -40,6 +49,12 @@ template <class Collector>
 StepKernels::Slot want_attention(Collector& collector,
                                  const kernels::SparseMlaDecodeProblem& problem) {
   using kernels::SparseMlaDecode, kernels::SparseMlaDecodeSm90, kernels::SparseMlaDecodeSimt;
+  using kernels::SparseMlaPrefill, kernels::SparseMlaPrefillSm90;
+  if (problem.rows > kMostNarrowRows) {
+    return SparseMlaPrefillSm90::runs_on(collector.limits())
+               ? collector.template want<SparseMlaPrefillSm90, SparseMlaPrefill>(problem)
+               : collector.template want<SparseMlaPrefill>(problem);
+  }
   // One head to a block, without tensor cores: serves where a user pins it, for comparison.
   if constexpr (requires { collector.pins(SparseMlaDecodeSimt::kStem); }) {
     if (collector.pins(SparseMlaDecodeSimt::kStem))
@@ -57,9 +72,38 @@ template <class Collector>
 StepKernels::Slot want_scores(Collector& collector, const kernels::IndexerScoresProblem& problem) {
   using kernels::IndexerScores, kernels::IndexerScoresSm90;
   if (IndexerScoresSm90::takes(problem)) {
+    // Of many rows the products decide, which are twice as fast there.
+    if (problem.rows > kMostNarrowRows && IndexerScoresSm90::runs_on(collector.limits())) {
+      return collector.template want<IndexerScoresSm90, IndexerScores>(problem);
+    }
     return collector.template want<IndexerScores, IndexerScoresSm90>(problem);
   }
   return collector.template want<IndexerScores>(problem);
+}
+
+template <class Collector>
+StepKernels::Slot want_grouped_linear(Collector& collector,
+                                      const kernels::GroupedLinearProblem& problem) {
+  using kernels::GroupedLinear, kernels::GroupedLinearSm90;
+  return GroupedLinearSm90::runs_on(collector.limits()) && GroupedLinearSm90::takes(problem)
+             ? collector.template want<GroupedLinearSm90, GroupedLinear>(problem)
+             : collector.template want<GroupedLinear>(problem);
+}
+
+/// One product of grouped experts; nullopt where no family has a variant.
+template <class Collector>
+std::optional<StepKernels::Slot> want_grouped(Collector& collector,
+                                              const kernels::MoePrefillProblem& problem) {
+  using kernels::MoePrefill, kernels::MoePrefillSm90;
+  const auto has = [&]<class Family>() {
+    return Family::runs_on(collector.limits()) &&
+           !Family::space(problem, collector.limits()).candidates().empty();
+  };
+  if (has.template operator()<MoePrefillSm90>()) {
+    return collector.template want<MoePrefillSm90>(problem);
+  }
+  if (has.template operator()<MoePrefill>()) return collector.template want<MoePrefill>(problem);
+  return std::nullopt;
 }
 
 }  // namespace step_kernels_detail
@@ -97,6 +141,7 @@ StepKernels StepKernels::want(Collector& collector, const ModelConfig& config,
   if (swa || hca) linear(k.wq_b, p.wq_b);
   add.template operator()<kernels::QNormRope>(k.q_norm_rope, p.q_norm_rope);
   add.template operator()<kernels::RopeKvAppend>(k.kv_append, p.kv_append);
+  if (p.kv_keep) add.template operator()<kernels::RopeKvAppend>(k.kv_keep, *p.kv_keep);
   if (swa) keep(k.swa_attention, want_attention(collector, p.swa_attention));
   if (csa) {
     linear(k.wq_b_indexer, p.wq_b_indexer);
@@ -113,7 +158,7 @@ StepKernels StepKernels::want(Collector& collector, const ModelConfig& config,
     add.template operator()<kernels::CompressKv>(k.hca_compress, p.hca_compress);
     keep(k.hca_attention, want_attention(collector, p.hca_attention));
   }
-  add.template operator()<kernels::GroupedLinear>(k.wo_a, p.wo_a);
+  keep(k.wo_a, want_grouped_linear(collector, p.wo_a));
   if (p.o_quant) add.template operator()<kernels::ActQuant>(k.o_quant, *p.o_quant);
   linear(k.wo_b, p.wo_b);
   if (p.gate) add.template operator()<kernels::Bf16Linear>(k.gate, *p.gate);
@@ -123,7 +168,18 @@ StepKernels StepKernels::want(Collector& collector, const ModelConfig& config,
   if (config.num_hash_layers < config.num_layers) {
     add.template operator()<kernels::RouterTopk>(k.router, p.router);
   }
-  add.template operator()<kernels::MoeDecode>(k.experts, p.experts);
+  const auto grouped =
+      p.grouped_experts ? want_grouped(collector, p.grouped_experts->gate_up) : std::nullopt;
+  if (grouped) {
+    k.grouped = true;
+    add.template operator()<kernels::ExpertOrder>(k.expert_order, p.grouped_experts->order);
+    add.template operator()<kernels::ExpertGather>(k.expert_gather, p.grouped_experts->gather);
+    keep(k.experts_up, *grouped);
+    keep(k.experts_down, want_grouped(collector, p.grouped_experts->down).value());
+    add.template operator()<kernels::ExpertJoin>(k.expert_join, p.grouped_experts->join);
+  } else {
+    add.template operator()<kernels::MoeDecode>(k.experts, p.experts);
+  }
   linear(k.shared_up, p.shared_up);
   add.template operator()<kernels::SwigluQuant>(k.shared_activation, p.shared_activation);
   linear(k.shared_down, p.shared_down);

@@ -12,6 +12,16 @@ int next_power(int n) {
   return static_cast<int>(std::bit_ceil(static_cast<unsigned>(std::max(n, 1))));
 }
 
+/// Experts that kernels make room for: whole warps sort them.
+int whole_warps(int experts) {
+  return (experts + 31) / 32 * 32;
+}
+
+/// Scores of a row, as they lie.
+std::int64_t index_entries(std::int64_t context) {
+  return std::max<std::int64_t>((context / 4 + 3) / 4 * 4, 4);
+}
+
 }  // namespace
 
 int hca_list_slots(const ModelConfig& config, const StepBucket& bucket) {
@@ -20,6 +30,50 @@ int hca_list_slots(const ModelConfig& config, const StepBucket& bucket) {
       return static_cast<int>(std::max<std::int64_t>(bucket.context / 128, 1));
   }
   return 0;
+}
+
+int index_slice_rows(const StepBucket& bucket) {
+  const std::int64_t fit =
+      std::max<std::int64_t>(kMostIndexScores / index_entries(bucket.context), kMostNarrowRows);
+  const auto power = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(fit)));
+  return static_cast<int>(std::min<std::int64_t>(power, bucket.rows));
+}
+
+std::int64_t most_index_scores(std::int64_t rows, std::int64_t context) {
+  const std::int64_t entries = index_entries(context);
+  return std::min(rows * entries, std::max(kMostIndexScores, kMostNarrowRows * entries));
+}
+
+int step_rows_of(std::int64_t chunk) {
+  const std::int64_t rows = std::clamp<std::int64_t>(chunk, kMostNarrowRows, kMostStepRows);
+  return static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(rows)));
+}
+
+int next_pass_rows(std::int64_t rows, int most) {
+  // A pass takes about as long as so many rows more: it reads all experts, however few rows it has.
+  constexpr std::int64_t kPassRows = 384;
+  if (rows >= most) return most;
+  const auto count = static_cast<std::uint64_t>(std::max<std::int64_t>(rows, 1));
+  const auto padded = static_cast<std::int64_t>(std::bit_ceil(count));
+  const auto cut = static_cast<std::int64_t>(std::bit_floor(count));
+  if (padded <= kMostNarrowRows || cut == padded) return static_cast<int>(rows);
+  // What is left is cut in turn.
+  std::int64_t apart = cut + kPassRows;
+  for (std::int64_t left = rows - cut; left > 0;) {
+    const std::int64_t next = next_pass_rows(left, static_cast<int>(cut));
+    apart += static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(next))) + kPassRows;
+    left -= next;
+  }
+  return static_cast<int>(apart < padded + kPassRows ? cut : rows);
+}
+
+kernels::MoePrefillWorkspace grouped_workspace(const ModelConfig& config, int tp_size, int rows) {
+  return {rows,
+          kernels::moe_width(config.moe_intermediate_size / tp_size),
+          config.hidden_size,
+          whole_warps(config.num_experts),
+          config.experts_per_token,
+          tp_size == 1};
 }
 
 bool can_sample(const ModelConfig& config) {
@@ -42,6 +96,7 @@ StepProblems step_problems(const ModelConfig& config, int tp, const StepBucket& 
   p.slots = {.rows = rows,
              .window = config.sliding_window,
              .ring = kWindowRing,
+             .wide = bucket.wide(),
              .hca_slots = hca_list_slots(config, bucket)};
   p.embedding = {.hidden = hidden, .streams = tp == 1 ? config.hc_mult : 1, .tokens = rows};
   p.hc_first = {.hidden = hidden, .tokens = rows, .quantize = true};
@@ -56,6 +111,7 @@ StepProblems step_problems(const ModelConfig& config, int tp, const StepBucket& 
   p.wq_b_indexer.rows[1] = index_dims;
   p.q_norm_rope = {.dims = config.head_dim, .heads = heads, .tokens = rows};
   p.kv_append = {.tokens = rows, .normalize = true, .latent = config.q_lora_rank};
+  if (bucket.wide()) p.kv_keep = {.tokens = rows, .normalize = true};
   p.csa_linear = {.rows = {config.index_heads, 2 * config.head_dim, 2 * config.head_dim,
                            2 * config.index_head_dim, 2 * config.index_head_dim},
                   .cols = hidden,
@@ -73,12 +129,13 @@ StepProblems step_problems(const ModelConfig& config, int tp, const StepBucket& 
   p.hca_compress = p.csa_compress;
   p.hca_compress.ratio = 128;
   p.index_queries = {.rows = rows, .heads = config.index_heads};
-  p.index_scores = {.rows = rows,
+  const int index_rows = index_slice_rows(bucket);
+  p.index_scores = {.rows = index_rows,
                     .heads = config.index_heads,
                     .entries = csa_entries,
                     .page_entries = kernels::KV_PAGE_ENTRIES,
                     .page_bytes = kIndexPageBytes};
-  p.index_topk = {.rows = rows,
+  p.index_topk = {.rows = index_rows,
                   .entries = csa_entries,
                   .topk = config.index_topk,
                   .page_entries = kernels::KV_PAGE_ENTRIES};
@@ -103,13 +160,29 @@ StepProblems step_problems(const ModelConfig& config, int tp, const StepBucket& 
               .gate = router_gate};
   p.hash_router = p.router;
   p.hash_router.hash = true;
-  p.experts = {.batch = rows,
+  p.experts = {.batch = std::min(rows, kMostSliceRows),
                .inter = kernels::moe_width(inter),
                .hidden = hidden,
-               .experts = (config.num_experts + 31) / 32 * 32,  // whole warps sort them
+               .experts = whole_warps(config.num_experts),
                .topk = config.experts_per_token,
                .whole_experts = tp == 1,
                .batch_free = bucket.batch_free};
+  if (bucket.wide()) {
+    const int top = config.experts_per_token;
+    const kernels::MoePrefillProblem product{.tokens = rows,
+                                             .inter = p.experts.inter,
+                                             .hidden = hidden,
+                                             .experts = p.experts.experts,
+                                             .topk = top,
+                                             .whole_experts = tp == 1};
+    p.grouped_experts = {
+        .order = {.experts = p.experts.experts, .topk = top},
+        .gather = {.hidden = hidden, .topk = top, .tokens = rows},
+        .gate_up = product,
+        .down = product,
+        .join = {.hidden = hidden, .topk = top, .whole_experts = tp == 1, .tokens = rows}};
+    p.grouped_experts->down.down = true;
+  }
   p.shared_up = {.rows = {inter, inter}, .cols = hidden, .tokens = rows};
   p.shared_activation = {.inter = inter, .tokens = rows};
   p.shared_down = {.rows = {hidden}, .cols = inter, .tokens = rows};
@@ -125,7 +198,7 @@ StepProblems step_problems(const ModelConfig& config, int tp, const StepBucket& 
   if (tp > 1) {
     p.embedding_sum = {.ranks = tp,
                        .hidden = hidden,
-                       .tokens = rows,
+                       .tokens = std::min(rows, kMostSliceRows),
                        .has_sums = false,
                        .has_values = true,
                        .copies = config.hc_mult,

@@ -10,15 +10,19 @@
 #include "kernel_templates/bf16_linear.space.hpp"
 #include "kernel_templates/compress_kv.space.hpp"
 #include "kernel_templates/embedding.space.hpp"
+#include "kernel_templates/expert_gather.space.hpp"
+#include "kernel_templates/expert_join.space.hpp"
+#include "kernel_templates/expert_order.space.hpp"
 #include "kernel_templates/expert_sum.space.hpp"
 #include "kernel_templates/fp8_linear_problem.hpp"
-#include "kernel_templates/grouped_linear.space.hpp"
+#include "kernel_templates/grouped_linear_problem.hpp"
 #include "kernel_templates/hc_post.space.hpp"
 #include "kernel_templates/hc_pre.space.hpp"
 #include "kernel_templates/indexer_queries.space.hpp"
 #include "kernel_templates/indexer_scores_problem.hpp"
 #include "kernel_templates/indexer_topk.space.hpp"
 #include "kernel_templates/moe_decode.space.hpp"
+#include "kernel_templates/moe_prefill_problem.hpp"
 #include "kernel_templates/q_norm_rope.space.hpp"
 #include "kernel_templates/rope_kv_append.space.hpp"
 #include "kernel_templates/router_topk.space.hpp"
@@ -28,6 +32,12 @@
 #include "src/checkpoint/model_config.hpp"
 
 namespace ingot {
+
+/// Query tokens of one step; what is longer is cut. Up to kMostNarrowRows they are appended to the
+/// rings of their sequences at once.
+constexpr int kMostStepRows = 4096, kMostNarrowRows = 256;
+/// Sequences of one step, and rows of it whose logits are wanted.
+constexpr int kMostStepSequences = 256, kMostLogitRows = 256;
 
 /// The sizes that a step's kernels are made for. A step that is smaller in each runs on them.
 struct StepBucket {
@@ -40,6 +50,10 @@ struct StepBucket {
   /// A row's sums depend on nothing but the row: every such step runs the kernels of the widest.
   bool batch_free = false;
 
+  /// More rows than rings have room for beside their windows: the step's window entries lie beside
+  /// the rings until all rows have read them, and kernels for many rows serve it.
+  bool wide() const { return rows > kMostNarrowRows; }
+
   bool operator==(const StepBucket&) const = default;
   auto operator<=>(const StepBucket&) const = default;
 };
@@ -47,12 +61,14 @@ struct StepBucket {
 /// Tokens up to which a linear quantises its bf16 input itself, and the router multiplies its gate.
 constexpr int kMostBf16InputTokens = 16;
 constexpr int kMostGateTokens = 64;
-/// Query tokens of one step; what is longer is cut.
-constexpr int kMostStepRows = 256;
 /// Query tokens of the widest batch-free step.
-constexpr int kBatchFreeRows = 256;
-/// The window ring of a sequence: 128 entries and those of a whole step, in whole pages.
+constexpr int kBatchFreeRows = kMostNarrowRows;
+/// The window ring of a sequence: 128 entries and those of a narrow step, in whole pages.
 constexpr int kWindowRing = 384;
+/// Rows of one launch of the routed experts in a wide step, and of a sum over ranks.
+constexpr int kMostSliceRows = 256;
+/// Scores of index keys that a launch may make; with longer contexts a step takes several.
+constexpr std::int64_t kMostIndexScores = std::int64_t{1} << 26;
 /// Newest tokens of a sequence whose compressor state is kept.
 constexpr int kCompressorRows = 16;
 /// Tokens that a sequence can go back: the next entry needs up to seven before them.
@@ -75,6 +91,7 @@ struct StepProblems {
   kernels::Fp8LinearProblem wq_b_indexer;           ///< with the indexer's queries
   kernels::QNormRopeProblem q_norm_rope;
   kernels::RopeKvAppendProblem kv_append;
+  std::optional<kernels::RopeKvAppendProblem> kv_keep;  ///< of a wide step: into the rings
   kernels::Bf16LinearProblem csa_linear;  ///< head weights, wkv and wgate of both compressors
   kernels::Bf16LinearProblem hca_linear;  ///< wkv and wgate
   kernels::CompressKvProblem csa_compress, index_compress, hca_compress;
@@ -88,7 +105,15 @@ struct StepProblems {
   std::optional<kernels::AllReduceProblem> attention_sum;  ///< with more than one rank
   std::optional<kernels::Bf16LinearProblem> gate;  ///< where the router does not multiply it
   kernels::RouterTopkProblem router, hash_router;
-  kernels::MoeDecodeProblem experts;
+  kernels::MoeDecodeProblem experts;  ///< of a wide step: of a slice, where they are not grouped
+  /// Of a wide step: its pairs of token and expert in the order of experts.
+  struct Grouped {
+    kernels::ExpertOrderProblem order;
+    kernels::ExpertGatherProblem gather;
+    kernels::MoePrefillProblem gate_up, down;
+    kernels::ExpertJoinProblem join;
+  };
+  std::optional<Grouped> grouped_experts;
   kernels::Fp8LinearProblem shared_up;  ///< w1 and w3
   kernels::SwigluQuantProblem shared_activation;
   kernels::Fp8LinearProblem shared_down;
@@ -110,6 +135,9 @@ inline int deciding_rows(const StepBucket& bucket) {
 /// The step whose kernels every batch-free step runs that has the same launches as this one.
 StepBucket widest_batch_free(const StepBucket& bucket, std::int64_t model_context);
 
+/// Where the grouped experts of a step keep what they hand on.
+kernels::MoePrefillWorkspace grouped_workspace(const ModelConfig& config, int tp_size, int rows);
+
 /// Whether sample_tokens can read this model's logits.
 bool can_sample(const ModelConfig& config);
 
@@ -120,6 +148,20 @@ StepProblems step_problems(const ModelConfig& config, int tp_size, const StepBuc
 
 /// Entries of a row's list of compressed keys in HCA layers; 0 for a model without such layers.
 int hca_list_slots(const ModelConfig& config, const StepBucket& bucket);
+
+/// Rows whose index keys are scored by one launch: all of a bucket's, or a part of that divides
+/// them.
+int index_slice_rows(const StepBucket& bucket);
+/// The most scores that a launch makes, of any bucket of up to so many rows and so long a context.
+std::int64_t most_index_scores(std::int64_t rows, std::int64_t context);
+
+/// Rows of the largest step where chunks of prompts have up to so many tokens: a power of two.
+int step_rows_of(std::int64_t chunk);
+
+/// How many of `rows` rows the next pass takes: all, or the largest power of two in them where
+/// that and what is left take less time than a pass that is mostly idle.
+/// @param most  rows of a pass, a power of two
+int next_pass_rows(std::int64_t rows, int most);
 
 /// The smallest context bucket of so many tokens: 4K, 32K, 128K and so on by four, up to the
 /// longest context of the model. What an engine allows does not enter: its kernels are those that

@@ -12,11 +12,13 @@ namespace ingot::trials {
 struct EdgeCase {
   std::string name;
   executor::StepInputs inputs{};
+  int bucket_rows = 0;
   int live_rows = 0;  ///< the others are idle
 };
 
 /// The first one is "largest": every row in use, at the end of the bucket's longest context. The
-/// slot of a sequence is its number.
+/// slot of a sequence is its number. Of a sampled bucket, tokens are chosen as most users have it
+/// in the first one, in every way that the sampler knows in the others.
 /// @param top  keys that the indexer selects; 0 where the model has none
 std::vector<EdgeCase> edge_cases(const StepBucket& bucket, int vocabulary, int top);
 

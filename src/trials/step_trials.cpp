@@ -1,6 +1,7 @@
 #include "src/trials/step_trials.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -17,8 +18,9 @@ constexpr int kMostLayers = 24;
 /// Layers whose routed experts are their own, the others share them by turns: the experts of one
 /// token are 75 MB.
 constexpr int kExpertSets = 3;
-/// Launches of one measurement at least.
+/// Launches of one measurement at least; more where these take less than kEnough_us.
 constexpr int kLeastLaunches = 8;
+constexpr double kEnough_us = 4000;
 /// Device bytes of a bucket's pages; sequences reuse theirs where a context needs more.
 constexpr std::uint64_t kMostPageBytes = 8ULL << 30;
 
@@ -136,8 +138,10 @@ struct StepTrials::Rig {
               {.slots = of.sequences,
                .csa_pages = costs.csa_page > 0 ? csa.pool_pages() : 0,
                .hca_pages = costs.hca_page > 0 ? hca.pool_pages() : 0,
-               .max_context = of.context}),
-        memory(context, stream, scope.config, scope.tp_size, of.context),
+               .max_context = of.context,
+               .step_rows = of.rows}),
+        memory(context, stream, scope.config, scope.tp_size, of.context,
+               std::max(of.rows, kMostNarrowRows)),
         cases(edge_cases(of, scope.config.vocab_size,
                          costs.csa_page > 0 ? scope.config.index_topk : 0)) {
     state.fill(stream);
@@ -168,6 +172,7 @@ struct StepTrials::Entered {
   cu::DeviceBuffer any, any_more, ones, ones_more, counters;
   std::optional<executor::StepProgram> program;
   std::vector<std::size_t> launches;  // of the program that are of this problem
+  int timed_launches = 0;             // of a measurement; 0: not yet known
   std::vector<TrialOutputs> outputs;  // by edge case, of the first of them
   struct Saved {
     Stretch at;
@@ -201,7 +206,8 @@ StepTrials::StepTrials(cu::Context context, std::shared_ptr<jit::KernelStore> ke
                                       .driver_branch = {}},
                            .tp_size = scope_.tp_size,
                            .policy = {}},
-               {}) {}
+               {}),
+      host_(context_) {}
 
 StepTrials::~StepTrials() {
   try {
@@ -225,19 +231,21 @@ const StepKernels& StepTrials::kernels_of(const StepBucket& bucket) {
 }
 
 StepTrials::Rig& StepTrials::rig_of(const StepBucket& bucket) {
-  const auto known = rigs_.find(bucket);
-  if (known != rigs_.end()) return *known->second;
-  const auto make = [&] {
-    return rigs_.emplace(bucket, std::make_unique<Rig>(context_, stream_, scope_, bucket))
-        .first->second.get();
-  };
-  try {
-    return *make();
-  } catch (const EngineError& error) {
-    if (rigs_.empty() || error.error().code != ErrorCode::cuda) throw;
+  const auto used = std::find_if(rigs_.begin(), rigs_.end(),
+                                 [&](const auto& rig) { return rig->bucket == bucket; });
+  if (used != rigs_.end()) {
+    std::rotate(used, used + 1, rigs_.end());
+    return *rigs_.back();
   }
-  rigs_.clear();
-  return *make();
+  for (;;) {
+    try {
+      return *rigs_.emplace_back(std::make_unique<Rig>(context_, stream_, scope_, bucket));
+    } catch (const EngineError& error) {
+      if (rigs_.empty() || error.error().code != ErrorCode::cuda) throw;
+    }
+    stream_.synchronize();       // where it is not memory that lacks, this tells
+    rigs_.erase(rigs_.begin());  // the one that was not used for longest
+  }
 }
 
 Result<std::vector<std::string>> StepTrials::enter(const std::vector<std::string>& families,
@@ -323,7 +331,8 @@ void StepTrials::capture_cases() {
   fill_scratch(0);
   for (std::size_t c = 0; c < rig.cases.size(); ++c) {
     if (begin == 0) {
-      rig.memory.upload(stream_, rig.cases[c].inputs);
+      rig.memory.upload(stream_, rig.cases[c].inputs, rig.bucket.rows,
+                        rig.bucket.sampled ? rig.bucket.logit_rows : 0);
     } else {
       driver.check(driver.cuMemcpyDtoDAsync_v2(buffers.at, rig.kept[c].address(), buffers.bytes,
                                                stream_.raw()),
@@ -333,6 +342,8 @@ void StepTrials::capture_cases() {
       cu::launch(stream_, launches[i].kernel->kernel.function(), launches[i].kernel->shape,
                  launches[i].args.data());
     }
+    if (scope_.tp_size > 1 && rig.bucket.sampled && e.slot == kernels_of(rig.bucket).sample)
+      repeat_logits(rig);
     driver.check(driver.cuMemcpyDtoDAsync_v2(rig.kept[c].address(), buffers.at, buffers.bytes,
                                              stream_.raw()),
                  "cuMemcpyDtoDAsync");
@@ -349,6 +360,22 @@ void StepTrials::capture_cases() {
           "cuMemcpyDtoHAsync");
     }
     stream_.synchronize();
+  }
+}
+
+/// Puts this rank's logits into every rank's columns: there is nothing to gather from.
+void StepTrials::repeat_logits(const Rig& rig) const {
+  const cu::DriverApi& driver = context_.driver();
+  const executor::StepBuffers& b = rig.memory.buffers();
+  const int share = scope_.config.vocab_size / scope_.tp_size;
+  const auto address = [](const float* at) { return reinterpret_cast<cu::CUdeviceptr>(at); };
+  for (int part = 0; part < rig.bucket.logit_rows * scope_.tp_size; ++part) {
+    const std::ptrdiff_t row = part / scope_.tp_size;
+    driver.check(
+        driver.cuMemcpyDtoDAsync_v2(address(b.logits + std::ptrdiff_t{part} * share),
+                                    address(b.logits_share + row * share),
+                                    static_cast<std::size_t>(share) * sizeof(float), stream_.raw()),
+        "cuMemcpyDtoDAsync");
   }
 }
 
@@ -418,7 +445,7 @@ Result<std::vector<KernelOutput>> StepTrials::run(const TrialKernel& kernel, std
   } catch (const EngineError& error) {
     return Unexpected(refused(error));
   }
-  auto fetched = outputs.fetch(stream_, poison);
+  auto fetched = outputs.fetch(stream_, poison, host_);
   if (auto left = check_scratch(ready->scratch); !left) return Unexpected(left.error());
   return fetched;
 }
@@ -430,11 +457,22 @@ Result<double> StepTrials::time_us(const TrialKernel& kernel) {
   fill_scratch(0);
   stream_.synchronize();
   const auto& launches = entered_->launches;
-  const int count = std::max(static_cast<int>(launches.size()), kLeastLaunches);
+  const auto queue = [&](const executor::ReadyKernel& one) {
+    return [&](int i) { launch(one, launches[static_cast<std::size_t>(i) % launches.size()]); };
+  };
   try {
-    return stopwatch_(context_, stream_, count, [&](int i) {
-      launch(*ready, launches[static_cast<std::size_t>(i) % launches.size()]);
-    });
+    // As many for every candidate: what the default's time asks for.
+    if (entered_->timed_launches == 0) {
+      const int most = std::max(static_cast<int>(launches.size()), kLeastLaunches);
+      const double us =
+          stopwatch_(context_, stream_, kLeastLaunches, queue(library_.at(entered_->slot)));
+      entered_->timed_launches = static_cast<int>(
+          std::clamp<double>(std::ceil(kEnough_us / std::max(us, 1e-3)), kLeastLaunches, most));
+      restore(0);
+      fill_scratch(0);
+      stream_.synchronize();
+    }
+    return stopwatch_(context_, stream_, entered_->timed_launches, queue(*ready));
   } catch (const EngineError& error) {
     return Unexpected(refused(error));
   }

@@ -71,6 +71,7 @@ class StepTrials final : public TrialRunner {
   void leave();
   void fill_scratch(unsigned char any) const;
   void capture_cases();
+  void repeat_logits(const Rig& rig) const;
   void restore(std::size_t edge_case) const;
   Result<executor::ReadyKernel> load(const TrialKernel& kernel);
   void launch(const executor::ReadyKernel& kernel, std::size_t index) const;
@@ -87,7 +88,8 @@ class StepTrials final : public TrialRunner {
   executor::DeviceWeights weights_;
   executor::KernelLibrary library_;
   std::map<StepBucket, StepKernels> wanted_;
-  std::map<StepBucket, std::unique_ptr<Rig>> rigs_;
+  std::vector<std::unique_ptr<Rig>> rigs_;  // the one used last at the end
+  PinnedBytes host_;
   std::unique_ptr<Entered> entered_;
   std::map<std::string, Loaded> loaded_;  // by variant, of the problem
 };

@@ -143,17 +143,20 @@ void TrialOutputs::add_pages(Output& output, const EdgeCase& edge_case, const Pa
                              const PageShare& hca) {
   const Form form = output.form.form;
   const bool index_key = form == Form::index_keys;
-  const int ratio = form == Form::window_entries ? 1 : form == Form::hca_entries ? 128 : 4;
+  const bool window = form == Form::window_entries || form == Form::pass_entries;
+  const int ratio = window ? 1 : form == Form::hca_entries ? 128 : 4;
   const std::uint64_t page_bytes =
       index_key ? std::uint64_t{kIndexPageBytes} : std::uint64_t{kernels::KV_PAGE_BYTES};
   std::map<int, std::size_t> known;  // page -> stretch
+  const int rows = edge_case.bucket_rows;
   for (int row = 0; row < edge_case.live_rows; ++row) {
-    const int sequence = edge_case.inputs.sequences[row];
-    const int position = edge_case.inputs.positions[row];
+    const int sequence = edge_case.inputs.sequences(rows)[row];
+    const int position = edge_case.inputs.positions(rows)[row];
     int page = 0;
     int entry = position / ratio;
-    if (form == Form::window_entries) {
-      const int slot = sequence * kWindowRing + position % kWindowRing;
+    if (window) {
+      const int slot = form == Form::pass_entries ? output.form.first_entry + row
+                                                  : sequence * kWindowRing + position % kWindowRing;
       page = slot / kernels::KV_PAGE_ENTRIES;
       entry = slot;
     } else {
@@ -195,18 +198,39 @@ void TrialOutputs::poison(const cu::Stream& stream, Poison poison) const {
   }
 }
 
-std::vector<KernelOutput> TrialOutputs::fetch(const cu::Stream& stream, Poison poison) const {
+std::span<std::byte> PinnedBytes::room_for(std::size_t bytes) {
+  if (buffer_.bytes().size() < bytes) {
+    buffer_ = {};
+    buffer_ = cu::PinnedBuffer::allocate(context_, bytes + bytes / 2);
+  }
+  return buffer_.bytes().first(bytes);
+}
+
+std::vector<KernelOutput> TrialOutputs::fetch(const cu::Stream& stream, Poison poison,
+                                              PinnedBytes& host) const {
   const cu::DriverApi& driver = stream.driver();
+  std::uint64_t all = 0;
+  for (const Output& output : outputs_)
+    for (const Stretch& one : output.stretches)
+      all += one.bytes;
+  std::span<const std::byte> left = host.room_for(all);
+  std::byte* to = host.room_for(all).data();
+  for (const Output& output : outputs_) {
+    for (const Stretch& one : output.stretches) {
+      driver.check(driver.cuMemcpyDtoHAsync_v2(to, one.at, one.bytes, stream.raw()),
+                   "cuMemcpyDtoHAsync");
+      to += one.bytes;
+    }
+  }
+  stream.synchronize();
   std::vector<std::vector<Bytes>> raw;
   for (const Output& output : outputs_) {
     raw.emplace_back();
     for (const Stretch& one : output.stretches) {
-      Bytes& to = raw.back().emplace_back(one.bytes);
-      driver.check(driver.cuMemcpyDtoHAsync_v2(to.data(), one.at, one.bytes, stream.raw()),
-                   "cuMemcpyDtoHAsync");
+      raw.back().emplace_back(left.begin(), left.begin() + static_cast<std::ptrdiff_t>(one.bytes));
+      left = left.subspan(one.bytes);
     }
   }
-  stream.synchronize();
   std::vector<KernelOutput> fetched;
   for (std::size_t i = 0; i < outputs_.size(); ++i) {
     const Output& output = outputs_[i];

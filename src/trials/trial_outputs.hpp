@@ -2,9 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "runtime/cuda/device_buffer.hpp"
+#include "runtime/cuda/pinned_buffer.hpp"
 #include "src/executor/step_program.hpp"
 #include "src/trials/edge_cases.hpp"
 #include "tuner/agreement.hpp"
@@ -15,6 +17,17 @@ namespace ingot::trials {
 struct Stretch {
   cu::CUdeviceptr at = 0;
   std::uint64_t bytes = 0;
+};
+
+/// Pinned memory that grows when more is asked for. The context is current.
+class PinnedBytes {
+ public:
+  explicit PinnedBytes(const cu::Context& context) : context_(context) {}
+  std::span<std::byte> room_for(std::size_t bytes);
+
+ private:
+  const cu::Context& context_;
+  cu::PinnedBuffer buffer_;
 };
 
 /// What one launch writes in one edge case, and how it is brought into a form that can be compared.
@@ -30,8 +43,8 @@ class TrialOutputs {
   std::vector<Stretch> kept(const Stretch& restored) const;
   /// Fills everything that the launch writes without reading it.
   void poison(const cu::Stream& stream, Poison poison) const;
-  /// Copies all back, waiting for the stream, and decodes it.
-  std::vector<KernelOutput> fetch(const cu::Stream& stream, Poison poison) const;
+  /// Copies all back by way of `host`, waiting for the stream, and decodes it.
+  std::vector<KernelOutput> fetch(const cu::Stream& stream, Poison poison, PinnedBytes& host) const;
 
  private:
   struct Entry {

@@ -65,8 +65,6 @@ class StepCosts {
     }
     const int swa = all - csa - hca;
     const double streams = product(2 * config.hc_mult, hidden, 2 * rows);
-    for (const StepKernels::Slot slot : k.all)
-      add(slot, 1, 0);
     add(k.hc_between, 2 * all, product(24 * 4, config.hc_mult * hidden) + streams);
     add(k.wq_a_wkv, all, product(config.q_lora_rank + config.head_dim, hidden));
     add(k.q_norm_rope, all, product(4, heads, rows));
@@ -112,34 +110,53 @@ class StepCosts {
     if (tp == 1) add(k.expert_sum, all, 0);
     if (bucket.logit_rows > 0)
       add(k.head, 1, product(static_cast<double>(config.vocab_size) / tp, hidden, 2));
+    if (bucket.rows > kMostGateTokens) add(k.gate, all, gate);
+    if (bucket.rows > kMostBf16InputTokens) {
+      add(k.q_quant, all, 0);
+      add(k.o_quant, all, 0);
+    }
+    // Some ten times over the logits, most of them from L2.
+    if (bucket.sampled) add(k.sample, 1, product(4, config.vocab_size, 4.0 * bucket.logit_rows));
+    for (const StepKernels::Slot slot : k.all)
+      if (launches(slot) == 0) add(slot, 1, 0);
   }
 
   double us(StepKernels::Slot slot) const { return slot < us_.size() ? us_[slot] : 0; }
+  int launches(StepKernels::Slot slot) const {
+    return slot < launches_.size() ? launches_[slot] : 0;
+  }
 
  private:
   void add(StepKernels::Slot slot, int launches, double bytes) {
     constexpr double kLaunch_us = 3, kBytesPerUs = 4e6;
-    if (slot >= us_.size()) us_.resize(slot + 1);
-    us_[slot] = std::max(us_[slot], launches * (kLaunch_us + bytes / kBytesPerUs));
+    if (slot >= us_.size()) {
+      us_.resize(slot + 1);
+      launches_.resize(slot + 1);
+    }
+    launches_[slot] += launches;
+    us_[slot] += launches * (kLaunch_us + bytes / kBytesPerUs);
   }
 
   const ModelConfig& config_;
   std::vector<double> us_;
+  std::vector<int> launches_;
 };
 
 }  // namespace
 
 std::vector<StepBucket> deployed_buckets(const std::vector<int>& batches,
                                          const std::vector<int>& chunks,
-                                         const std::vector<std::int64_t>& contexts) {
+                                         const std::vector<std::int64_t>& contexts, bool sampled) {
   std::vector<StepBucket> buckets;
   const auto decode = [&](int batch) {
+    if (batch > kMostNarrowRows) return;
     for (const std::int64_t context : contexts) {
       buckets.push_back({.rows = batch,
                          .sequences = batch,
                          .sequence_rows = 1,
                          .logit_rows = batch,
-                         .context = context});
+                         .context = context,
+                         .sampled = sampled});
     }
   };
   if (!batches.empty()) decode(batches.front());
@@ -150,7 +167,8 @@ std::vector<StepBucket> deployed_buckets(const std::vector<int>& batches,
                          .sequences = 1,
                          .sequence_rows = *chunk,
                          .logit_rows = 1,
-                         .context = std::max<std::int64_t>(context, *chunk)});
+                         .context = std::max<std::int64_t>(context, *chunk),
+                         .sampled = sampled});
     }
   }
   for (std::size_t i = 1; i < batches.size(); ++i)
@@ -158,14 +176,14 @@ std::vector<StepBucket> deployed_buckets(const std::vector<int>& batches,
   return buckets;
 }
 
-Result<std::vector<TuningRequest>> tuning_plan(const ModelConfig& config, int tp_size,
-                                               const std::vector<StepBucket>& buckets,
-                                               const cu::DeviceLimits& device,
-                                               const Overrides& overrides) {
+Result<TuningPlan> tuning_plan(const ModelConfig& config, int tp_size,
+                               const std::vector<StepBucket>& buckets,
+                               const cu::DeviceLimits& device, const Overrides& overrides) {
   try {
     Requests requests(device, overrides);
-    std::vector<double> share;  // by slot, of the step in which it has most
-    double weight = 1;          // of a bucket: 1, 1/2, 1/3 …
+    std::vector<double> share;               // by slot, of the step in which it has most
+    std::vector<std::vector<int>> launches;  // by bucket and slot
+    double weight = 1;                       // of a bucket: 1, 1/2, 1/3 …
     for (const StepBucket& bucket : buckets) {
       const StepKernels kernels =
           StepKernels::want(requests, config, step_problems(config, tp_size, bucket));
@@ -174,8 +192,11 @@ Result<std::vector<TuningRequest>> tuning_plan(const ModelConfig& config, int tp
       for (const StepKernels::Slot slot : kernels.all)
         step_us += costs.us(slot);
       share.resize(requests.requests().size());
-      for (const StepKernels::Slot slot : kernels.all)
+      auto& counts = launches.emplace_back(share.size());
+      for (const StepKernels::Slot slot : kernels.all) {
         share[slot] = std::max(share[slot], weight * costs.us(slot) / step_us);
+        counts[slot] = costs.launches(slot);
+      }
       weight = 1 / (1 / weight + 1);
     }
     std::vector<std::size_t> order(share.size());
@@ -188,18 +209,27 @@ Result<std::vector<TuningRequest>> tuning_plan(const ModelConfig& config, int tp
       if (has_choice(a) != has_choice(b)) return has_choice(a);
       return share[a] > share[b];
     });
-    std::vector<TuningRequest> plan;
+    TuningPlan plan;
+    for (const StepBucket& bucket : buckets)
+      plan.steps.push_back({.bucket = bucket, .launches = {}});
     for (const std::size_t i : order) {
       TuningRequest& request = requests.requests()[i];
-      const std::string& family = request.candidates.front().family;
-      // One rank by itself cannot try what all of them do together.
-      if (family == kernels::AllReduce::kStem || family == kernels::AllGather::kStem) continue;
-      plan.push_back(std::move(request));
+      if (is_collective(request.candidates.front().family)) {
+        plan.collectives.push_back(std::move(request));
+        continue;
+      }
+      plan.requests.push_back(std::move(request));
+      for (std::size_t b = 0; b < buckets.size(); ++b)
+        plan.steps[b].launches.push_back(i < launches[b].size() ? launches[b][i] : 0);
     }
     return plan;
   } catch (const EngineError& error) {
     return Unexpected(error.error());
   }
+}
+
+bool is_collective(const std::string& family) {
+  return family == kernels::AllReduce::kStem || family == kernels::AllGather::kStem;
 }
 
 }  // namespace ingot::trials

@@ -17,7 +17,9 @@ TEST_CASE("every attention_slots variant lists the keys of each row", "[gpu][fam
     for (const auto& params : candidates) {
       for (const int slots : {8195, 63, 0}) {
         problem.hca_slots = slots;
-        test::check_attention_slots(*target, problem, params, test::edge_rows());
+        test::check_attention_slots(
+            *target, problem, params,
+            problem.wide ? test::wide_rows(problem.ring) : test::edge_rows());
       }
       test::check_attention_slots(*target, problem, params, {{127, 3}});
     }

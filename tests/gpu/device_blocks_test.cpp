@@ -84,7 +84,7 @@ class BlockCheck {
         stream_(cu::Stream::create(context)),
         source_(test::kernel_source(context)),
         weights_(test::load_weights(context, checkpoint)),
-        memory_(context, stream_, config_, 1, 4096),
+        memory_(context, stream_, config_, 1, 4096, kMostNarrowRows),
         state_(context, config_, {.slots = 2, .csa_pages = 4, .hca_pages = 4, .max_context = 4096}),
         scratch_(context, stream_),
         library_(context, *source_.kernels, nullptr,
@@ -159,16 +159,16 @@ class BlockCheck {
   void upload() {
     StepInputs in{};
     for (int r = 0; r < bucket_.rows; ++r) {
-      in.ids[r] = r < tokens_ ? dump_.tokens()[static_cast<std::size_t>(r)] : 0;
-      in.positions[r] = r < tokens_ ? r : 0;
-      in.sequences[r] = r < tokens_ ? kSlot : -1;
+      in.ids(bucket_.rows)[r] = r < tokens_ ? dump_.tokens()[static_cast<std::size_t>(r)] : 0;
+      in.positions(bucket_.rows)[r] = r < tokens_ ? r : 0;
+      in.sequences(bucket_.rows)[r] = r < tokens_ ? kSlot : -1;
       in.picks[r] = r;
     }
     in.row_starts[1] = tokens_;
     in.slots[0] = kSlot;
     state_.write_csa_row(stream_, kSlot, 0, kCsaPages);
     state_.write_hca_row(stream_, kSlot, 0, kHcaPages);
-    memory_.upload(stream_, in);
+    memory_.upload(stream_, in, bucket_.rows);
     stream_.synchronize();
   }
 

@@ -4,6 +4,7 @@
 
 #include "tests/support/gpu_target.hpp"
 #include "tests/support/linear_check.hpp"
+#include "tests/support/skip.hpp"
 
 using namespace ingot;
 using kernels::Bf16Linear;
@@ -48,6 +49,27 @@ TEST_CASE("grouped_linear agrees with the reference", "[gpu][families]") {
     target->clear();
   }
   fmt::print("grouped_linear: {} variants agree\n", variants);
+}
+
+TEST_CASE("grouped_linear_sm90 agrees with the reference", "[gpu][families]") {
+  auto target = test::GpuTarget::open_or_skip();
+  if (!target) return;
+  if (!kernels::GroupedLinearSm90::runs_on(target->limits()) && test::skip("no sm_90")) return;
+  int variants = 0;
+  const kernels::GroupedLinearProblem problems[] = {
+      {.groups = 2, .group_rows = 128, .cols = 4096, .tokens = 700},
+      {.groups = 3, .group_rows = 128, .cols = 384, .tokens = 1025},
+      {.groups = 1, .group_rows = 128, .cols = 8192, .tokens = 512},
+  };
+  for (const auto& problem : problems) {
+    const auto candidates = target->prepare_all<kernels::GroupedLinearSm90>(problem, true);
+    for (const auto& params : candidates)
+      test::check_grouped_linear(*target, problem, params);
+    variants += static_cast<int>(candidates.size());
+    target->clear();
+  }
+  CHECK(variants > 0);
+  fmt::print("grouped_linear_sm90: {} variants agree\n", variants);
 }
 
 TEST_CASE("narrow linears of bf16 inputs are clean", "[gpu][families][sanitize]") {

@@ -75,7 +75,7 @@ class TwoRanks {
             if (rank) rank->links.stop();
         }) {
     ModelConfig config;
-    config.hidden_size = static_cast<int>(kMostElements / kMostStepRows);
+    config.hidden_size = static_cast<int>(kMostElements / kMostSliceRows);
     threads_.run([&](int rank) {
       ranks_[static_cast<std::size_t>(rank)] =
           std::make_unique<Rank>(cu::Context::retain(driver, gpus == 2 ? rank : 0), config, rank);

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <set>
@@ -7,6 +9,7 @@
 #include "runtime/jit/arch.hpp"
 #include "runtime/jit/compile_pool.hpp"
 #include "src/plan/kernel_requests.hpp"
+#include "src/trials/link_trials.hpp"
 #include "src/trials/step_trials.hpp"
 #include "src/trials/tuning_plan.hpp"
 #include "tests/gpu/device_model.hpp"
@@ -51,7 +54,7 @@ std::vector<Job> jobs_of(const std::vector<StepBucket>& buckets, const cu::Devic
                          std::set<std::string>& seen) {
   std::vector<Job> jobs;
   for (const TuningRequest& request :
-       value_or_throw(trials::tuning_plan(flash(), 1, buckets, limits))) {
+       value_or_throw(trials::tuning_plan(flash(), 1, buckets, limits)).requests) {
     for (const std::string& family : request.families()) {
       if (!seen.insert(family).second) continue;
       const auto error = std::find_if(test::planted_errors().begin(), test::planted_errors().end(),
@@ -69,12 +72,60 @@ std::vector<Job> jobs_of(const std::vector<StepBucket>& buckets, const cu::Devic
 
 }  // namespace
 
-TEST_CASE("a wrong constant in any family of V4-Flash's steps is caught on a GPU", "[gpu]") {
+TEST_CASE("what ranks launch together is tried on both of two, and timed",
+          "[gpu][tp][tuning][long]") {
+  auto driver = test::driver_or_skip(1);
+  if (!driver) return;
+  std::vector<cu::Context> contexts;
+  for (int rank = 0; rank < 2; ++rank)
+    contexts.push_back(cu::Context::retain(driver, 0));  // one GPU stands for both
+  const auto source = test::kernel_source(contexts.front());
+  const auto limits = cu::limits_of(contexts.front().device());
+  const auto plan = value_or_throw(
+      trials::tuning_plan(flash(), 2, trials::deployed_buckets({1, 64}, {}, {4096}, true), limits));
+  REQUIRE(plan.collectives.size() == 8);
+  trials::LinkTrials runner(std::move(contexts), source.kernels, flash(), source.device.arch);
+  Verifier verifier(runner);
+  const auto compiler =
+      std::shared_ptr<jit::Compiler>(new jit::CompilePool(jit::CompilePool::with_nvrtc(
+          value_or_throw(jit::find_nvrtc(test::library_directories())), 8)));
+  const test::PlantedError errors[] = {
+      {"all_reduce", "all_reduce.cuh", "r = 1; r < RANKS; ++r", "r = 0; r < RANKS; ++r"},
+      {"all_gather", "all_gather.cuh", "row * RANKS + args.rank", "row * RANKS"}};
+  for (const TuningRequest& request : plan.collectives) {
+    CAPTURE(request.title());
+    const auto compiled = [&](jit::KernelStore& store, const jit::Variant& variant) {
+      const auto entry = value_or_throw(
+          store.get({.variant = variant, .arch = source.device.arch, .allow_spills = true}));
+      return TrialKernel{variant, entry->kernel.cubin};
+    };
+    const auto cases = value_or_throw(runner.enter(request.families(), request.problem));
+    const TrialKernel reference = compiled(*source.kernels, request.candidates.front());
+    value_or_throw(verifier.set_reference(reference, cases));
+    double best_us = 0;
+    for (const jit::Variant& variant : request.candidates) {
+      CAPTURE(jit::describe(variant));
+      const TrialKernel kernel = compiled(*source.kernels, variant);
+      CHECK(value_or_throw(verifier.check(kernel)).value_or("it agrees") == "it agrees");
+      const double us = value_or_throw(runner.time_us(kernel));
+      CHECK(us > 0);
+      best_us = best_us == 0 ? us : std::min(best_us, us);
+    }
+    fmt::print("{}: default {:.2f} us, best {:.2f} us of {}\n", request.title(),
+               value_or_throw(runner.time_us(reference)), best_us, request.candidates.size());
+    const auto& error = errors[request.families().front() == "all_reduce" ? 0 : 1];
+    jit::KernelStore damaged(planted(error), compiler, {.directories = {}});
+    CHECK(value_or_throw(verifier.check(compiled(damaged, request.candidates.front()))));
+  }
+}
+
+TEST_CASE("a wrong constant in any family of V4-Flash's steps is caught on a GPU",
+          "[gpu][tuning][long]") {
   auto context = test::gpu_context_or_skip();
   if (!context) return;
   const auto source = test::kernel_source(*context);
   const std::string arch = source.device.arch;
-  const std::vector<StepBucket> buckets = trials::deployed_buckets({1, 64}, {}, {4096});
+  const std::vector<StepBucket> buckets = trials::deployed_buckets({1, 64}, {}, {4096}, true);
   std::set<std::string> seen;
   std::vector<Job> jobs = jobs_of(buckets, cu::limits_of(context->device()), seen);
 

@@ -26,6 +26,18 @@ TEST_CASE("lists of keys for one row, an idle one, and none", "[cpu][kernel]") {
   test::check_attention_slots(target, {.hca_slots = 129}, {.SPLIT = 1}, {});
 }
 
+TEST_CASE("rows of a wide step see each other beside the rings, and the newest are kept in them",
+          "[cpu][kernel]") {
+  test::EmulatedTarget target;
+  test::check_attention_slots(target, {.ring = 128, .wide = true, .hca_slots = 65},
+                              {.WIDE = true, .SPLIT = 1}, test::wide_rows(128));
+  test::check_attention_slots(target, {.ring = 384, .wide = true, .hca_slots = 65},
+                              {.RING = 384, .WIDE = true}, test::wide_rows(384));
+  // Rows without neighbours are as in any step, but for where they lie.
+  test::check_attention_slots(target, {.ring = 384, .wide = true, .hca_slots = 8199},
+                              {.RING = 384, .WIDE = true}, {{127, 3}, {1021, 7}, {0, 1}, {5, -1}});
+}
+
 TEST_CASE("a list of keys that is too short is cut and never overrun", "[cpu][kernel]") {
   test::EmulatedTarget target;
   for (const int slots : {0, 1, 63}) {

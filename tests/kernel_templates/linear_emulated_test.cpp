@@ -6,6 +6,7 @@
 using namespace ingot;
 using kernels::Bf16Linear;
 using kernels::GroupedLinear;
+using kernels::GroupedLinearSm90;
 
 TEST_CASE("bf16 linears agree with the reference, run thread by thread", "[cpu][kernel]") {
   // Weights that fill no strip, tokens that fill no tile, more strips than blocks.
@@ -39,5 +40,18 @@ TEST_CASE("grouped linears agree with the reference, run thread by thread", "[cp
         {.COLS = 384, .TOKENS = 16, .STAGES = 3, .SPLIT_K = 2, .K_GROUPS = 2, .BULK_COPY = true});
     test::check_grouped_linear(target, {.groups = 3, .group_rows = 128, .cols = 256, .tokens = 5},
                                {.COLS = 256, .TOKENS = 8, .STAGES = 12, .K_GROUPS = 2});
+  }
+}
+
+TEST_CASE("grouped linears of many tokens agree with the reference, run thread by thread",
+          "[cpu][kernel]") {
+  // More tiles than blocks, rings that turn, a last tile with few tokens.
+  for (const std::uint64_t seed : {1, 2}) {
+    test::EmulatedTarget target(seed, 2);
+    test::check_grouped_linear(
+        target, {.groups = 2, .group_rows = 128, .cols = 384, .tokens = 75},
+        GroupedLinearSm90::Params{.COLS = 384, .TOKENS = 64, .W_STAGES = 2, .X_STAGES = 3});
+    test::check_grouped_linear(target, {.groups = 1, .group_rows = 256, .cols = 256, .tokens = 9},
+                               GroupedLinearSm90::Params{.COLS = 256, .TOKENS = 256});
   }
 }

@@ -7,6 +7,7 @@ namespace ingot::test {
 namespace {
 
 constexpr int kPoison = -7777;
+constexpr int kPassSlots = 64 * 1000;  // behind all rings
 
 }  // namespace
 
@@ -23,6 +24,24 @@ std::vector<SlotsRow> edge_rows() {
   // Draft tokens behind each other in one sequence.
   for (const int position : {1021, 1022, 1023, 1024})
     rows.push_back({position, 7});
+  return rows;
+}
+
+std::vector<SlotsRow> wide_rows(int ring) {
+  std::vector<SlotsRow> rows;
+  const auto add = [&](int sequence, int first, int count) {
+    for (int i = 0; i < count; ++i)
+      rows.push_back({first + i, sequence});
+  };
+  add(3, 0, 1);           // a first token
+  add(0, 0, ring + 200);  // a prompt from its start, longer than its ring
+  add(5, 1021, 1);        // single tokens of others between
+  add(2, ring - 1, 1);
+  add(7, 130, 2 * ring + 5);  // goes on where its ring is about to wrap, and wraps twice
+  add(4, 8190, 3);
+  add(1, 77, ring);
+  for (int i = 0; i < 3; ++i)
+    rows.push_back({0, -1});
   return rows;
 }
 
@@ -57,13 +76,15 @@ void check_attention_slots(KernelTarget& target, kernels::AttentionSlots::Proble
   auto windows = poisoned(launched * list(problem.window));
   auto selected = poisoned(launched * list(problem.hca_slots));
   auto window_counts = poisoned(launched), appended = window_counts, hca = window_counts,
-       csa = window_counts;
+       csa = window_counts, keeps = window_counts;
   kernels::AttentionSlotsArgs args{};
   args.positions = target.place_as<const int>(positions);
   args.sequences = target.place_as<const int>(owners);
   args.window_indices = target.place_as<int>(windows);
   args.window_counts = target.place_as<int>(window_counts);
   args.append_slots = target.place_as<int>(appended);
+  if (problem.wide) args.keep_slots = target.place_as<int>(keeps);
+  args.pass_slots = kPassSlots;
   args.hca_counts = target.place_as<int>(hca);
   args.csa_counts = target.place_as<int>(csa);
   if (problem.hca_slots > 0) {
@@ -79,7 +100,7 @@ void check_attention_slots(KernelTarget& target, kernels::AttentionSlots::Proble
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const auto [position, sequence] = rows[r];
     window_counts[r] = hca[r] = csa[r] = 0;
-    appended[r] = -1;
+    appended[r] = keeps[r] = -1;
     if (sequence < 0) continue;
     // Page after page of the sequence's ring, place after place.
     const auto in_ring = [&, s = sequence](int q) {
@@ -92,6 +113,19 @@ void check_attention_slots(KernelTarget& target, kernels::AttentionSlots::Proble
     for (int q = std::max(0, position - (problem.window - 1)); q <= position; ++q)
       window[window_counts[r]++] = in_ring(q);
     appended[r] = in_ring(position);
+    if (problem.wide) {
+      // What this launch brings itself is found beside the rings, row by row.
+      appended[r] = kPassSlots + static_cast<int>(r);
+      int newest = position;
+      for (std::size_t other = 0; other < rows.size(); ++other) {
+        if (rows[other].sequence != sequence) continue;
+        newest = std::max(newest, rows[other].position);
+        const int back = position - rows[other].position;
+        if (back >= 0 && back < window_counts[r])
+          window[window_counts[r] - 1 - back] = kPassSlots + static_cast<int>(other);
+      }
+      if (newest - position < problem.ring) keeps[r] = in_ring(position);
+    }
     // A block of tokens is seen as soon as its last one is there.
     for (int block = 0; (block + 1) * 4 - 1 <= position; ++block)
       ++csa[r];
@@ -104,6 +138,7 @@ void check_attention_slots(KernelTarget& target, kernels::AttentionSlots::Proble
   }
   CHECK(target.fetch_as<int>(args.window_counts, launched) == window_counts);
   CHECK(target.fetch_as<int>(args.append_slots, launched) == appended);
+  if (problem.wide) CHECK(target.fetch_as<int>(args.keep_slots, launched) == keeps);
   CHECK(target.fetch_as<int>(args.hca_counts, launched) == hca);
   CHECK(target.fetch_as<int>(args.csa_counts, launched) == csa);
   const auto same = [](const std::vector<int>& got, const std::vector<int>& wanted) {

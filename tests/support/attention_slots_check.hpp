@@ -17,6 +17,10 @@ struct SlotsRow {
 /// in sequences that are not in order, with idle rows between.
 std::vector<SlotsRow> edge_rows();
 
+/// A wide step: sequences whose tokens lie side by side, some longer than a ring of so many
+/// entries, single tokens between them, and idle rows at the end.
+std::vector<SlotsRow> wide_rows(int ring);
+
 /// All lists of one prepared variant, element by element, and that nothing else is written: neither
 /// behind a count, nor for an idle row, nor for rows that the launch has and the step has not.
 /// Catch assertions.

@@ -2,6 +2,7 @@
 
 #include "kernel_templates/bf16_linear.space.hpp"
 #include "kernel_templates/grouped_linear.space.hpp"
+#include "kernel_templates/grouped_linear_sm90.space.hpp"
 #include "tests/support/kernel_target.hpp"
 
 /// Checks of the linears of bf16 inputs: one prepared variant against the reference, with a token
@@ -15,5 +16,7 @@ void check_bf16_linear(KernelTarget& target, const kernels::Bf16Linear::Problem&
 
 void check_grouped_linear(KernelTarget& target, const kernels::GroupedLinear::Problem& problem,
                           const kernels::GroupedLinear::Params& params);
+void check_grouped_linear(KernelTarget& target, const kernels::GroupedLinearProblem& problem,
+                          const kernels::GroupedLinearSm90::Params& params);
 
 }  // namespace ingot::test

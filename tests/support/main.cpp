@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "tests/support/notes.hpp"
 #include "tests/support/skip.hpp"
@@ -35,9 +37,17 @@ void end_hung_test(int) {
   ::_exit(124);
 }
 
+/// For who runs the rest where a case takes the process down.
+void tell(const char* what, const std::string& name) {
+  if (std::getenv("INGOT_TEST_CASES") == nullptr) return;
+  fmt::print("case {}: {}\n", what, name);
+  std::fflush(stdout);
+}
+
 struct CaseCounter : Catch::TestEventListenerBase {
   using TestEventListenerBase::TestEventListenerBase;
   void testCaseStarting(const Catch::TestCaseInfo& info) override {
+    tell("begins", info.name);
     const auto tagged = [&](const char* tag) {
       return std::find(info.lcaseTags.begin(), info.lcaseTags.end(), tag) != info.lcaseTags.end();
     };
@@ -52,7 +62,9 @@ struct CaseCounter : Catch::TestEventListenerBase {
     const int given = ingot::test::skip_reasons();
     const bool skips = given > reasons;
     reasons = given;
-    ++(stats.totals.testCases.failed > 0 ? failed : skips ? skipped : passed);
+    const bool fails = stats.totals.testCases.failed > 0;
+    ++(fails ? failed : skips ? skipped : passed);
+    tell(fails ? "failed" : skips ? "skipped" : "passed", stats.testInfo.name);
   }
 };
 CATCH_REGISTER_LISTENER(CaseCounter)

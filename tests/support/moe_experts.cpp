@@ -9,6 +9,8 @@
 #include <thread>
 
 #include "kernel_templates/moe_weight_tiles.hpp"
+#include "src/reference/kernels.hpp"
+#include "src/reference/linear.hpp"
 #include "src/reference/moe.hpp"
 #include "src/reference/numerics.hpp"
 
@@ -172,6 +174,75 @@ std::vector<float> MoeExperts::reference(bool round_experts) const {
     for (const std::size_t i : order)
       for (std::size_t c = 0; c < hidden; ++c) {
         const float value = outputs[(t * (topk + 1) + i) * hidden + c];
+        sums[t * hidden + c] += round_experts ? reference::bf16_round(value) : value;
+      }
+  }
+  return sums;
+}
+
+namespace {
+
+/// y of every pair (token, expert) = weight of the expert times the pair's x, [pairs, rows].
+template <class MatrixOf, class InputOf>
+std::vector<float> pair_linear(const std::vector<int>& ids, int experts, int rows,
+                               const MatrixOf& matrix, const InputOf& input) {
+  std::vector<float> y(ids.size() * static_cast<std::size_t>(rows));
+  reference::ThreadPool pool(
+      static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 16U)));
+  pool.parallel_for(experts, 1, [&](std::int64_t first, std::int64_t last) {
+    for (auto e = static_cast<int>(first); e < last; ++e) {
+      std::vector<const float*> x_rows;
+      std::vector<float*> y_rows;
+      for (std::size_t pair = 0; pair < ids.size(); ++pair) {
+        if (ids[pair] != e) continue;
+        x_rows.push_back(input(pair));
+        y_rows.push_back(&y[pair * static_cast<std::size_t>(rows)]);
+      }
+      if (!x_rows.empty()) reference::linear_rows(matrix(e), 0, rows, x_rows, y_rows);
+    }
+  });
+  return y;
+}
+
+}  // namespace
+
+std::vector<float> MoeExperts::reference_activations() const {
+  const auto topk = static_cast<std::size_t>(shape.topk);
+  const auto hidden = static_cast<std::size_t>(shape.hidden);
+  const auto inter = static_cast<std::size_t>(shape.inter);
+  const auto product = [&](const std::vector<std::byte>& fp4,
+                           const std::vector<std::byte>& fp4_scales) {
+    return pair_linear(
+        ids, shape.experts, shape.inter,
+        [&](int e) { return matrix_of(fp4, fp4_scales, e, shape.inter, shape.hidden); },
+        [&](std::size_t pair) { return &x[pair / topk * hidden]; });
+  };
+  auto activations = product(gate, gate_scales);
+  const auto upper = product(up, up_scales);
+  for (std::size_t pair = 0; pair < ids.size(); ++pair)
+    reference::expert_activation(std::span(activations).subspan(pair * inter, inter),
+                                 std::span(upper).subspan(pair * inter, inter), kLimit,
+                                 weights[pair]);
+  return activations;
+}
+
+std::vector<float> MoeExperts::reference_sums(const std::vector<float>& activations,
+                                              bool round_experts) const {
+  const auto topk = static_cast<std::size_t>(shape.topk);
+  const auto hidden = static_cast<std::size_t>(shape.hidden);
+  const auto outputs = pair_linear(
+      ids, shape.experts, shape.hidden,
+      [&](int e) { return matrix_of(down, down_scales, e, shape.hidden, shape.inter); },
+      [&](std::size_t pair) { return &activations[pair * static_cast<std::size_t>(shape.inter)]; });
+  std::vector<float> sums(x.size(), 0.0F);
+  for (std::size_t t = 0; t < static_cast<std::size_t>(shape.tokens); ++t) {
+    std::vector<std::size_t> pairs(topk);
+    std::iota(pairs.begin(), pairs.end(), t * topk);
+    std::sort(pairs.begin(), pairs.end(),
+              [&](std::size_t a, std::size_t b) { return ids[a] < ids[b]; });
+    for (const std::size_t pair : pairs)
+      for (std::size_t c = 0; c < hidden; ++c) {
+        const float value = outputs[pair * hidden + c];
         sums[t * hidden + c] += round_experts ? reference::bf16_round(value) : value;
       }
   }

@@ -35,6 +35,11 @@ struct MoeExperts {
   std::vector<std::byte> down_jobs() const;
   /// What the model defines, [tokens, hidden]: fp32 sums over a token's experts by ascending id.
   std::vector<float> reference(bool round_experts) const;
+  /// Its two halves: [tokens, topk, inter] quantised activations of the chosen experts, and the
+  /// sums that follow from such, for kernels whose own activations may round another way.
+  std::vector<float> reference_activations() const;
+  std::vector<float> reference_sums(const std::vector<float>& activations,
+                                    bool round_experts) const;
 };
 
 /// @param scale_spread  powers of two over which weight scales are spread, 1: all alike

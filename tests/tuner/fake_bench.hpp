@@ -31,8 +31,9 @@ class FakeBench : public Bench {
     bool while_measuring = false;
   };
   std::map<std::string, Fate> fates;
-  double noise = 0;                      ///< share, uniformly in both directions
-  Trial entering;                        ///< what enter() returns
+  std::string vandal;  ///< a variant that, once measured, makes all others wrong until enter()
+  double noise = 0;    ///< share, uniformly in both directions
+  Trial entering;      ///< what enter() returns
   std::function<void()> before = [] {};  ///< of every call
 
   void reseed(unsigned seed) { random_.seed(seed); }
@@ -51,6 +52,7 @@ class FakeBench : public Bench {
   FakeClock& clock_;
   std::mt19937 random_{1};
   std::map<std::string, int> samples_;
+  bool damaged_ = false;
 };
 
 /// A card that computes in its head. Its candidates misbehave by TILE of the family "mma":

@@ -3,6 +3,9 @@
 //   moe_bench compile --cubins DIR [--arch sm_90a] [--jobs N] [--only TEXT]   no GPU needed
 //   moe_bench run --cubins DIR --out FILE.jsonl [--seconds N] [--only TEXT]
 //   moe_bench table --out FILE.jsonl
+//   moe_bench compile-prefill --cubins DIR [--only "TP1 4096"] [--candidate "t112"]   no GPU needed
+//   moe_bench prefill --cubins DIR [--only TEXT] [--candidate TEXT] [--seconds N]
+// The last two do the same for moe_prefill_sm90 and the launches around it, beside moe_decode.
 // Candidates run in a child process: one that faults or hangs costs itself, not the rest.
 #include <fmt/format.h>
 
@@ -13,6 +16,7 @@
 
 #include "runtime/jit/nvrtc_compiler.hpp"
 #include "tools/kernel_bench/child_runs.hpp"
+#include "tools/moe_bench/prefill_bench.hpp"
 #include "tools/moe_bench/results.hpp"
 
 using namespace ingot;
@@ -29,7 +33,7 @@ struct Settings {
   std::filesystem::path cubins = "cubins";
   std::filesystem::path out = "moe_bench.jsonl";
   std::string arch = "sm_90a";
-  std::string only;
+  std::string only, candidate;
   int jobs = 2;
   int seconds = 90;
 };
@@ -43,6 +47,11 @@ std::vector<std::filesystem::path> library_directories() {
   return {"/usr/local/cuda/lib64", "/usr/local/cuda/lib", "/usr/local/nvidia/lib64"};
 }
 
+jit::NvrtcCompiler open_compiler() {
+  return jit::NvrtcCompiler(
+      value_or_throw(jit::NvrtcApi::open(value_or_throw(jit::find_nvrtc(library_directories())))));
+}
+
 int compile(const Settings& settings) {
   const auto limits = value_or_throw(cu::limits_of_arch(settings.arch));
   std::vector<jit::Variant> variants;
@@ -53,8 +62,7 @@ int compile(const Settings& settings) {
       if (seen.insert(jit::describe(candidate.variant)).second)
         variants.push_back(candidate.variant);
   }
-  jit::NvrtcCompiler compiler(
-      value_or_throw(jit::NvrtcApi::open(value_or_throw(jit::find_nvrtc(library_directories())))));
+  jit::NvrtcCompiler compiler = open_compiler();
   const CubinFolder folder(settings.cubins, settings.arch);
   const auto report = folder.fill(compiler, variants, settings.jobs);
   fmt::print("moe_bench: {} variants for {}: {} compiled, {} kept, {} failed or spilling\n",
@@ -183,18 +191,34 @@ int main(int argc, char** argv) try {
   auto* compile_command = app.add_subcommand("compile", "fill a folder with compiled candidates");
   auto* run_command = app.add_subcommand("run", "check and time them on this machine's first GPU");
   auto* table_command = app.add_subcommand("table", "print the table of a results file");
-  for (auto* command : {compile_command, run_command}) {
+  auto* compile_prefill_command =
+      app.add_subcommand("compile-prefill", "the same for many tokens' families");
+  auto* prefill_command = app.add_subcommand("prefill", "check and time those");
+  for (auto* command : {compile_prefill_command, prefill_command})
+    command->add_option("--candidate", settings.candidate, "candidates whose name holds this");
+  for (auto* command : {compile_command, run_command, compile_prefill_command, prefill_command}) {
     command->add_option("--cubins", settings.cubins, "folder of compiled candidates");
     command->add_option("--arch", settings.arch, "architecture");
     command->add_option("--only", settings.only, "cells whose name holds this: 'TP8 B16'");
   }
   for (auto* command : {run_command, table_command})
     command->add_option("--out", settings.out, "results, JSON lines");
-  compile_command->add_option("--jobs", settings.jobs, "compilations side by side");
-  run_command->add_option("--seconds", settings.seconds, "stop after this long");
+  for (auto* command : {compile_command, compile_prefill_command})
+    command->add_option("--jobs", settings.jobs, "compilations side by side");
+  for (auto* command : {run_command, prefill_command})
+    command->add_option("--seconds", settings.seconds, "stop after this long");
   CLI11_PARSE(app, argc, argv);
   if (compile_command->parsed()) return compile(settings);
   if (run_command->parsed()) return Run(settings).all();
+  const CubinFolder folder(settings.cubins, settings.arch);
+  if (compile_prefill_command->parsed()) {
+    jit::NvrtcCompiler compiler = open_compiler();
+    return compile_prefill(settings.arch, folder, compiler, settings.only, settings.candidate,
+                           settings.jobs);
+  }
+  if (prefill_command->parsed())
+    return run_prefill(value_or_throw(cu::DriverApi::open(library_directories())), folder,
+                       settings.only, settings.candidate, settings.seconds);
   print_moe_table(MoeResults(settings.out), moe_cells());
   return 0;
 } catch (const EngineError& error) {

@@ -11,13 +11,14 @@
 
 #include "kernel_templates/moe_weight_tiles.hpp"
 #include "src/reference/numerics.hpp"
+#include "tools/moe_bench/random_jobs.hpp"
 
 namespace ingot::bench {
 namespace {
 
 constexpr int kHidden = 4096, kExperts = 256, kTopk = 6, kMostInter = 2048;
 constexpr int kTokens = 2048;  // eight nodes of 256
-constexpr std::size_t kJobs = 4099, kJobElements = 32 * 128;
+constexpr std::size_t kJobs = kRandomJobs, kJobElements = 32 * 128;
 constexpr float kLimit = 10;
 constexpr double kTolerance = 2e-3;  // relative Frobenius norm
 
@@ -39,26 +40,6 @@ std::size_t down_jobs(int inter) {
 }
 std::size_t set_jobs(int inter) {
   return kExperts * (gate_up_jobs(inter) + down_jobs(inter));
-}
-
-/// 4,099 jobs of random codes, with scales 2^-10 to 2^-6.
-std::vector<std::byte> random_jobs() {
-  std::mt19937_64 random(11);
-  const auto columns = static_cast<int>(kJobs * 128);
-  std::vector<std::byte> codes(kJobs * kJobElements / 2), scales(kJobs * kJobElements / 32);
-  for (std::size_t i = 0; i < codes.size(); i += 8) {
-    const std::uint64_t bits = random();
-    std::memcpy(&codes[i], &bits, 8);
-  }
-  for (auto& scale : scales)
-    scale = static_cast<std::byte>(117 + random() % 5);
-  std::vector<std::byte> jobs(kernels::moe_tile_bytes(32, columns));
-  kernels::pack_moe_down({.codes = codes.data(),
-                          .scales = scales.data(),
-                          .code_stride = columns / 2,
-                          .scale_stride = columns / 32},
-                         32, columns, jobs);
-  return jobs;
 }
 
 double relative_distance(std::span<const float> got, const auto& expected_at) {

@@ -98,6 +98,18 @@ TEST_CASE("bench takes batches, contexts and a model or the shape of one", "[cpu
   refused({"bench", "serve", "--model", "m", "--output", "3.."}, "--output");
   refused({"bench", "serve", "--model", "m", "--concurrency", "0"}, "--concurrency");
   refused({"bench", "serve", "--model", "m", "--device", "tpu"}, "--device");
+  const auto kernels = parsed<BenchOptions>(
+      {"bench", "kernels", "--model", "m", "--family", "sparse_mla,moe", "--heads", "64,8",
+       "--batch", "1,128", "--keys", "8K,128K", "--prompt-rows", "256", "--all-candidates"});
+  CHECK(kernels.what == BenchOptions::What::kernels);
+  CHECK(kernels.families == std::vector<std::string>{"sparse_mla", "moe"});
+  CHECK(kernels.heads == std::vector{8, 64});
+  CHECK(kernels.batches == std::vector{1, 128});
+  CHECK(kernels.contexts == std::vector<std::int64_t>{8192, 131072});
+  CHECK(kernels.prompt_rows == std::vector{256});
+  CHECK(kernels.all_candidates);
+  refused({"bench", "kernels", "--model", "m", "--heads", "0"}, "--heads");
+  refused({"bench", "kernels", "--model", "m", "--keys", "x"}, "--keys");
   refused({"bench"}, "subcommand");
   refused({"bench", "decode"}, "--model");
   refused({"bench", "decode", "--synthetic"}, "--config");

@@ -167,6 +167,11 @@ TEST_CASE("tuning choices are listed, verified, explained and collected", "[cpu]
   const auto line = json_of(run({"cache", "list", "--json"}, home.path()).out);
   CHECK(line["kind"] == "tuning");
   CHECK(line["candidates"].back()["standing"] == "chosen");
+  const auto table = run({"cache", "list", "--table"}, home.path());
+  CHECK(table.status == 0);
+  CHECK_THAT(table.out, Catch::StartsWith("## NVIDIA H200, TP 1, driver ") &&
+                            Catch::Contains("\n### expert_sum\n\n| "));
+  CHECK(run({"cache", "list", "--table", "--json"}, home.path()).status == 2);
 
   const auto explain = [&] {
     const auto result = run({"cache", "explain", "expert_sum", "--arch", "sm_90a"}, home.path());
@@ -198,6 +203,35 @@ TEST_CASE("tuning choices are listed, verified, explained and collected", "[cpu]
   CHECK(json_of(run({"cache", "gc", "--json"}, home.path()).out)["damaged"] == 1);
   CHECK(run({"cache", "verify"}, home.path()).status == 0);
   CHECK(json_of(run({"cache", "gc", "--max-size", "0", "--json"}, home.path()).out)["kept"] == 0);
+}
+
+TEST_CASE("kernels that stamp the time are those that were chosen without stamps",
+          "[cpu][cli][cache]") {
+  const TempDir home;
+  const auto records = made_records();
+  publish(records, home.path());
+  KernelCacheOptions options;
+  options.cache_dirs = {home / "ingot"};
+  options.library_dirs = {fake_nvrtc()};
+  for (const bool traced : {false, true}) {
+    CAPTURE(traced);
+    options.traced = traced;
+    const auto kernels = value_or_throw(open_kernel_store(options, 1));
+    const auto store = open_tuning_store(options);
+    for (const TuningRecord& record : records) {
+      TuningRequest request{.problem = record.key.problem, .candidates = {}, .rejections = {}};
+      for (const CandidateRecord& candidate : record.candidates)
+        request.candidates.push_back(candidate.variant);
+      request.rejections = record.rejections;
+      const auto key =
+          value_or_throw(key_of(request, record.key.device, 1, policy_text({}, {}), *kernels));
+      CHECK((key == record.key) == !traced);
+      const auto found = store->find(key);
+      REQUIRE(found);
+      CHECK(found->chosen().variant == record.chosen().variant);
+    }
+  }
+  CHECK(TuningCache(home / "ingot/tuning").files().size() == records.size());
 }
 
 TEST_CASE("a bundle with a damaged tuning record imports nothing at all", "[cpu][cli][cache]") {

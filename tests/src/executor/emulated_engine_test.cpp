@@ -90,6 +90,38 @@ TEST_CASE("the device engine gives the reference's logits, its kernels run threa
   CHECK(run(*engine, ours, all.subspan(6, 1)).values == decoded[2]);
 }
 
+// Takes minutes: half a thousand rows on the emulator.
+TEST_CASE("wide passes leave what the reference knows, their kernels run thread by thread",
+          "[.slow][executor]") {
+  const auto card = test::emulated_card(std::uint64_t{4} << 30, test::kEmulatedMultiprocessors);
+  const test::SyntheticModel model("tiny");
+  const auto engine = emulated_engine({card->driver()}, model.open());
+  auto reference = model.engine({.threads = 2, .max_context = 2048});
+  const auto tokens = test::some_tokens(engine->config().vocab_size, 605);
+  const auto all = std::span(tokens);
+  const auto ours = engine->create_sequence();
+  const auto theirs = reference.create_sequence();
+  std::vector<double> errors;
+  // Both are longer than a window, the second wraps the ring.
+  for (const std::size_t first : {std::size_t{0}, std::size_t{302}}) {
+    const SequenceStep chunk{
+        .sequence = ours, .tokens = all.subspan(first, 300), .logits = LogitsOf::last};
+    const auto got = engine->step({&chunk, 1});
+    const auto wanted = run(reference, theirs, all.subspan(first, 300));
+    errors.push_back(relative_error(got[0].row(0), wanted.row(299)));
+    for (std::size_t i = first + 300; i < first + 302; ++i) {
+      const auto one = run(*engine, ours, all.subspan(i, 1));
+      errors.push_back(
+          relative_error(one.row(0), run(reference, theirs, all.subspan(i, 1)).row(0)));
+    }
+  }
+  CHECK(engine->stats().steps == 6);
+  CAPTURE(errors);
+  std::ranges::sort(errors);
+  CHECK(errors[errors.size() / 2] < 0.10);
+  CHECK(errors.back() < 0.5);
+}
+
 TEST_CASE("two tensor parallel ranks that share a card give the reference's logits",
           "[cpu][executor]") {
   const auto card = test::emulated_card(std::uint64_t{4} << 30, test::kEmulatedMultiprocessors);

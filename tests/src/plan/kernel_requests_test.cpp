@@ -351,8 +351,9 @@ TEST_CASE("whatever step the engine runs, its untuned kernels are in prewarm's d
           "[cpu][plan]") {
   const auto limits = value_or_throw(cu::limits_of_arch("sm_90a"));
   const ModelConfig config = real_config();
-  const PlanScope scope{.batch_buckets = {1, 2, 4, 8, 16, 32, 64, 128, 256},
-                        .context_buckets = {4096, 32768, 131072}};
+  const PlanScope scope{
+      .batch_buckets = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096},
+      .context_buckets = {4096, 32768, 131072}};
   std::set<std::string> planned;
   for (const auto& set : value_or_throw(kernel_requests(config, scope, limits)))
     planned.insert(jit::describe(set.candidates.front()));
@@ -372,6 +373,16 @@ TEST_CASE("whatever step the engine runs, its untuned kernels are in prewarm's d
            .context = context});
       add({.rows = batch + 6, .sequence_rows = batch + 6, .logit_rows = 0, .context = context});
       add({.rows = batch, .sequence_rows = batch, .logit_rows = batch, .context = context});
+    }
+  }
+  for (const int rows : {257, 700, 1025, 4096}) {
+    for (const std::int64_t context : {4096, 16384, 100000}) {
+      add({.rows = rows, .sequence_rows = rows, .logit_rows = 0, .context = context});
+      add({.rows = rows,
+           .sequences = 9,
+           .sequence_rows = rows - 8,
+           .logit_rows = 9,
+           .context = context});
     }
   }
   std::vector<std::string> missing;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <set>
+#include <span>
 
 using namespace ingot;
 using namespace ingot::trials;
@@ -26,11 +27,12 @@ TEST_CASE("every edge case is a step of its bucket", "[cpu][trials]") {
     CHECK(in.row_starts[bucket.sequences] == one.live_rows);
     for (int row = 0; row < bucket.rows; ++row) {
       const bool live = row < one.live_rows;
-      CHECK(in.sequences[row] == (live ? row / each : -1));
-      CHECK(in.ids[row] < 512);
-      CHECK(in.positions[row] >= 0);
-      CHECK(in.positions[row] < bucket.context);
-      if (live && row % each > 0) CHECK(in.positions[row] == in.positions[row - 1] + 1);
+      CHECK(in.sequences(bucket.rows)[row] == (live ? row / each : -1));
+      CHECK(one.inputs.rows[row] < 512);
+      CHECK(in.positions(bucket.rows)[row] >= 0);
+      CHECK(in.positions(bucket.rows)[row] < bucket.context);
+      if (live && row % each > 0)
+        CHECK(in.positions(bucket.rows)[row] == in.positions(bucket.rows)[row - 1] + 1);
     }
     for (int i = 0; i < bucket.logit_rows; ++i)
       CHECK(in.picks[i] < bucket.rows);
@@ -43,15 +45,15 @@ TEST_CASE("the first edge case fills the bucket, others have few keys, none, and
   REQUIRE(cases.size() == 4);
   CHECK(cases[0].name == "largest");
   CHECK(cases[0].live_rows == 8);
-  CHECK(std::all_of(cases[0].inputs.positions, cases[0].inputs.positions + 8,
+  CHECK(std::all_of(cases[0].inputs.positions(8), cases[0].inputs.positions(8) + 8,
                     [](int position) { return position == 4095; }));
   // Entries of four tokens: fewer than top-k for some sequences, more for others.
-  const auto few = std::count_if(cases[1].inputs.positions, cases[1].inputs.positions + 8,
+  const auto few = std::count_if(cases[1].inputs.positions(8), cases[1].inputs.positions(8) + 8,
                                  [](int position) { return position / 4 < 512; });
   CHECK(few > 0);
   CHECK(few < 8);
   CHECK(cases[2].live_rows == 4);
-  CHECK(cases[3].inputs.positions[7] == 0);
+  CHECK(cases[3].inputs.positions(8)[7] == 0);
   // A single row is the empty one.
   CHECK(edge_cases({.context = 4096}, 512, 512)[2].live_rows == 0);
 }
@@ -73,4 +75,26 @@ TEST_CASE("sequences share no page, and the first one's context ends in the last
   }
   CHECK(*all.begin() == 0);
   CHECK(*all.rbegin() == share.pool_pages() - 1);
+}
+
+TEST_CASE("tokens are chosen in every way of the sampler, most of all as users have it",
+          "[cpu][trials]") {
+  StepBucket bucket = kDecode;
+  bucket.sampled = true;
+  auto cases = edge_cases(bucket, 512, 512);
+  const auto* const usual = cases[0].inputs.sample_rows(bucket.logit_rows);
+  for (const auto& sample : std::span(usual, static_cast<std::size_t>(bucket.logit_rows))) {
+    CHECK(sample.temperature == 1);
+    CHECK(sample.top_p < 1);
+    CHECK(sample.logprobs == -1);
+  }
+  const auto* const varied = cases[1].inputs.sample_rows(bucket.logit_rows);
+  CHECK(varied[0].has_penalties == 1);
+  const auto any = [&](const auto& holds) {
+    return std::any_of(varied, varied + bucket.logit_rows, holds);
+  };
+  CHECK(any([](const auto& sample) { return sample.temperature == 0; }));
+  CHECK(any([](const auto& sample) { return sample.top_k > 0; }));
+  CHECK(any([](const auto& sample) { return sample.min_p > 0; }));
+  CHECK(any([](const auto& sample) { return sample.logprobs == 20; }));
 }

@@ -24,7 +24,7 @@ namespace {
 trials::TrialScope small_scope() {
   return {.config = value_or_throw(read_model_config(test::golden_dir() / "reference/tiny.json")),
           .tp_size = 1,
-          .buckets = trials::deployed_buckets({1}, {}, {2048})};
+          .buckets = trials::deployed_buckets({1}, {}, {2048}, true)};
 }
 
 /// Runs all launches once, as a graph would; time does not matter.
@@ -53,9 +53,8 @@ std::vector<TuningRequest> plan() {
   std::vector<TuningRequest> requests;
   for (KernelUse& use : value_or_throw(
            kernel_uses(small_scope().config, {.batch_buckets = {1}, .context_buckets = {2048}},
-                       cu::limits_of(context.device())))) {
-    if (use.tuning.families().front() != "sample_tokens") requests.push_back(std::move(use.tuning));
-  }
+                       cu::limits_of(context.device()))))
+    requests.push_back(std::move(use.tuning));
   return requests;
 }
 

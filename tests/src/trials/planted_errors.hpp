@@ -58,6 +58,8 @@ inline const std::vector<PlantedError>& planted_errors() {
       {"bf16_linear", "bf16_linear.cuh", "(work.k_begin + at.k) * BF16_TILE_COLS + chunk * 8",
        "(work.k_begin + at.k) * BF16_TILE_COLS + (chunk ^ 1) * 8"},
       {"attention_slots", "attention_slots.cuh", "ring + (seen - 1) % RING", "ring + seen % RING"},
+      {"sample_tokens", "sample_tokens.cuh", "static_cast<double>(logit) - log_sum)",
+       "static_cast<double>(logit) - 2 * log_sum)"},
       {"indexer_topk", "indexer_topk.cuh", "(bits >> 31) | 0x80000000u", "(bits >> 31) | 0u"},
   };
   return errors;

@@ -38,7 +38,8 @@ class EmulatedTarget : public KernelTarget {
   }
   void run(const jit::Variant& variant, const cu::LaunchShape& shape, const void* args) override {
     const auto dim = [](const cu::Dim3& d) { return emulator::Dim3{d.x, d.y, d.z}; };
-    find(variant).run({dim(shape.grid), dim(shape.block), shape.smem_bytes, seed_}, args);
+    find(variant).run(
+        {dim(shape.grid), dim(shape.block), shape.smem_bytes, seed_, dim(shape.cluster)}, args);
   }
 
  private:

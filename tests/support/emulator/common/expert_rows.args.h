@@ -1,0 +1,1 @@
+../../../../kernel_templates/common/expert_rows.args.h

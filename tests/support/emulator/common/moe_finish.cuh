@@ -1,0 +1,1 @@
+../../../../kernel_templates/common/moe_finish.cuh

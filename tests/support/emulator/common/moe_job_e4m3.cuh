@@ -1,0 +1,1 @@
+../../../../kernel_templates/common/moe_job_e4m3.cuh

@@ -1,0 +1,1 @@
+../../../kernel_templates/expert_join.cuh

@@ -1,0 +1,1 @@
+../../../kernel_templates/expert_order.args.h

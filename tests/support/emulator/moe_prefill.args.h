@@ -1,0 +1,1 @@
+../../../kernel_templates/moe_prefill.args.h

@@ -1,0 +1,1 @@
+../../../kernel_templates/moe_prefill_sm90.cuh
