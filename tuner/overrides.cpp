@@ -103,14 +103,17 @@ std::string Pin::text() const {
   return fmt::format("{}.{}={}", family, param, value);
 }
 
+bool Overrides::pins_family(std::string_view family) const {
+  return std::any_of(pins.begin(), pins.end(),
+                     [&](const Pin& pin) { return pin.family == family; });
+}
+
 Result<std::vector<std::size_t>> Overrides::allowed(const TuningRequest& request) const {
   std::vector<std::size_t> left;
   std::set<std::size_t> forced;
   for (const std::string& family : request.families()) {
     if (contains(disabled, family)) continue;
-    const bool has_pin =
-        std::any_of(pins.begin(), pins.end(), [&](const Pin& pin) { return pin.family == family; });
-    if (!has_pin) continue;
+    if (!pins_family(family)) continue;
     for (const std::size_t index : pinned(request, family, pins))
       forced.insert(index);
   }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/base/error.hpp"
@@ -30,6 +31,8 @@ struct Overrides {
   std::vector<std::string> disabled;  ///< families
 
   bool empty() const { return pins.empty() && disabled.empty(); }
+  /// Whether a pin names this family.
+  bool pins_family(std::string_view family) const;
 
   /// The candidates of a request that are left, by index. Not empty.
   /// Error: invalid_argument where every family of the request is disabled.

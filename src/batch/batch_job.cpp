@@ -75,11 +75,14 @@ Result<void> BatchJob::read_ahead(LineReader& input) {
   return {};
 }
 
-bool BatchJob::is_done(std::int64_t line, const std::optional<std::string>& custom_id,
-                       bool repeated) const {
+bool BatchJob::pass_over(std::int64_t line, const std::optional<std::string>& custom_id,
+                         bool repeated) {
   if (options_.done == nullptr) return false;
-  if (options_.done->failed(custom_id, line)) return true;
-  return custom_id && !repeated && options_.done->answered(*custom_id);
+  const bool failed = options_.done->failed(custom_id, line);
+  if (!failed && (!custom_id || repeated || !options_.done->answered(*custom_id))) return false;
+  ++counts_.done_before;
+  counts_.failed_before += failed ? 1 : 0;
+  return true;
 }
 
 void BatchJob::start(InputLine line) {
@@ -88,10 +91,7 @@ void BatchJob::start(InputLine line) {
   const std::optional<std::string>& id =
       request ? std::optional(request->custom_id) : request.error().custom_id;
   const bool repeated = !request && request.error().code == kDuplicateId;
-  if (is_done(number, id, repeated)) {
-    ++counts_.done_before;
-    return;
-  }
+  if (pass_over(number, id, repeated)) return;
   Slot& slot = slots_.emplace_back();
   slot.head.line = number;
   if (!request) {

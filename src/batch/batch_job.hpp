@@ -56,8 +56,9 @@ struct BatchCounts {
   std::int64_t answered = 0;
   std::int64_t failed = 0;
   std::int64_t blank = 0;
-  std::int64_t done_before = 0;  ///< passed over, as an earlier run had dealt with them
-  std::int64_t input_bytes = 0;  ///< of the lines that were read
+  std::int64_t done_before = 0;    ///< passed over, as an earlier run had dealt with them
+  std::int64_t failed_before = 0;  ///< of those, the ones that failed in it
+  std::int64_t input_bytes = 0;    ///< of the lines that were read
   bool interrupted = false;
 };
 
@@ -102,8 +103,8 @@ class BatchJob {
   [[nodiscard]] Result<void> read_ahead(LineReader& input);
   void start(InputLine line);
   BatchResult<BatchRequest> understand(InputLine line);
-  /// Whether an earlier run has dealt with it.
-  bool is_done(std::int64_t line, const std::optional<std::string>& custom_id, bool repeated) const;
+  /// Whether an earlier run has dealt with it; if so, it is counted.
+  bool pass_over(std::int64_t line, const std::optional<std::string>& custom_id, bool repeated);
   std::optional<BatchError> submit(BatchRequest request, Slot& slot);
   Result<std::vector<TokenId>> prompt_of(BatchRequest& request) const;
   void finish(Slot& slot, std::size_t choice, GenerationResult result);

@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/bench/subject_json.hpp"
+
 namespace ingot {
 namespace {
 
@@ -45,6 +47,8 @@ nlohmann::ordered_json parts_json(const std::vector<DecodeTiming::Part>& parts) 
   return json;
 }
 
+}  // namespace
+
 nlohmann::ordered_json subject_json(const BenchSubject& subject, std::string_view what) {
   nlohmann::ordered_json json;
   json["bench"] = what;
@@ -57,7 +61,9 @@ nlohmann::ordered_json subject_json(const BenchSubject& subject, std::string_vie
   json["synthetic"] = subject.synthetic;
   json["layers"] = subject.layers;
   json["tp"] = subject.tp_size;
+  if (!subject.forced.empty()) json["forced"] = subject.forced;
   json["ready_s"] = subject.ready_s;
+  if (subject.rates.reads.empty()) return json;  // no card
   auto& card = json["card"];
   card["read_bytes_per_us"] = subject.rates.bytes_per_us();
   card["f16_operations_per_us"] = subject.rates.f16_per_us;
@@ -68,8 +74,6 @@ nlohmann::ordered_json subject_json(const BenchSubject& subject, std::string_vie
     card["cold_reads"].push_back({{"bytes", read.bytes}, {"us", read.us}});
   return json;
 }
-
-}  // namespace
 
 std::string tokens_text(std::int64_t tokens) {
   if (tokens >= 1024 && tokens % 1024 == 0) return fmt::format("{}K", tokens / 1024);
@@ -91,6 +95,7 @@ void print_subject(const BenchSubject& subject, std::FILE* out) {
   fmt::print(out, "{}, {} layers, {}, TP {}: ready in {:.1f} s\n", subject.model, subject.layers,
              subject.synthetic ? "made-up weights" : "its own weights", subject.tp_size,
              subject.ready_s);
+  if (!subject.forced.empty()) fmt::print(out, "forced: {}\n", fmt::join(subject.forced, " "));
 }
 
 void print_decode(const std::vector<DecodeResult>& results, std::FILE* out) {
@@ -117,6 +122,20 @@ void print_decode(const std::vector<DecodeResult>& results, std::FILE* out) {
                   r.timing, out);
 }
 
+void print_determinism(const std::vector<DecodeResult>& usual,
+                       const std::vector<DecodeResult>& deterministic, std::FILE* out) {
+  fmt::print(out, "\ndeterministic steps beside the usual ones\n{:>6} {:>8} {:>9} {:>13} {:>7}\n",
+             "batch", "context", "us/step", "deterministic", "cost");
+  for (const DecodeResult& one : deterministic) {
+    for (const DecodeResult& other : usual) {
+      if (other.cell != one.cell || !other.refusal.empty() || !one.refusal.empty()) continue;
+      fmt::print(out, "{:>6} {:>8} {:>9.0f} {:>13.0f} {:>+6.1f} %\n", one.cell.batch,
+                 tokens_text(one.cell.context), other.timing.step_us, one.timing.step_us,
+                 100 * (one.timing.step_us / other.timing.step_us - 1));
+    }
+  }
+}
+
 void print_prefill(const PrefillResult& r, std::FILE* out) {
   fmt::print(out, "\n{:>8} {:>7} {:>10} {:>9} {:>9} {:>7} {:>11}\n", "tokens", "chunk", "ms",
              "tokens/s", "TFLOP/s", "share", "graph steps");
@@ -132,6 +151,7 @@ std::string decode_json(const BenchSubject& subject, const DecodeResult& result)
   nlohmann::ordered_json json = subject_json(subject, "decode");
   json["batch"] = result.cell.batch;
   json["context"] = result.cell.context;
+  json["deterministic"] = result.deterministic;
   if (!result.refusal.empty()) {
     json["refusal"] = result.refusal;
     return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

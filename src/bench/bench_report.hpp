@@ -20,7 +20,8 @@ struct BenchSubject {
   bool synthetic = false;  ///< its weights are made up
   int layers = 0;
   int tp_size = 1;
-  double ready_s = 0;  ///< from opening the weights to the end of a first step
+  std::vector<std::string> forced = {};  ///< by the user: "--pin rms_norm.VECTOR=8"
+  double ready_s = 0;                    ///< from opening the weights to the end of a first step
   CardRates rates;
 };
 
@@ -33,6 +34,9 @@ void print_card(const BenchSubject& subject, std::FILE* out);
 void print_subject(const BenchSubject& subject, std::FILE* out);
 /// A line for each cell; then, for each, where its time goes and which kernels run.
 void print_decode(const std::vector<DecodeResult>& results, std::FILE* out);
+/// What determinism costs: the cells both ways.
+void print_determinism(const std::vector<DecodeResult>& usual,
+                       const std::vector<DecodeResult>& deterministic, std::FILE* out);
 void print_prefill(const PrefillResult& result, std::FILE* out);
 
 /// One line of JSON each, without a newline.

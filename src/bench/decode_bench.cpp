@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "src/bench/held_sequences.hpp"
 #include "src/plan/memory_plan.hpp"
 #include "src/plan/step_cost.hpp"
 
@@ -21,24 +22,6 @@ double microseconds_since(Clock::time_point start) {
 double multiply_us(const Operations& operations, const CardRates& rates) {
   return operations.fp8 / rates.fp8_per_us + operations.bf16 / rates.f16_per_us;
 }
-
-/// Releases sequences whatever happens.
-class Sequences {
- public:
-  explicit Sequences(Engine& engine) : engine_(engine) {}
-  Sequences(const Sequences&) = delete;
-  Sequences& operator=(const Sequences&) = delete;
-  ~Sequences() {
-    for (const SequenceId id : ids_)
-      engine_.release(id);
-  }
-  void add(SequenceId id) { ids_.push_back(id); }
-  const std::vector<SequenceId>& ids() const { return ids_; }
-
- private:
-  Engine& engine_;
-  std::vector<SequenceId> ids_;
-};
 
 std::vector<TokenId> made_up_tokens(const ModelConfig& config, std::int64_t count) {
   std::vector<TokenId> tokens;
@@ -98,7 +81,7 @@ DecodeResult measure_decode(DeviceEngine& engine, int tp_size, const DecodeCell&
     result.refusal = "the context is shorter than the steps that are timed";
     return result;
   }
-  Sequences sequences(engine);
+  HeldSequences sequences(engine);
   try {
     for (int i = 0; i < cell.batch; ++i)
       sequences.add(engine.create_filled(filled));
@@ -119,7 +102,7 @@ PrefillResult measure_prefill(DeviceEngine& engine, int tp_size, std::int64_t to
   PrefillResult result{.tokens = tokens, .chunk = chunk, .last = {}};
   for (const bool timed : {false, false, true}) {
     const std::int64_t graphs_before = engine.stats().graph_steps;
-    Sequences sequences(engine);
+    HeldSequences sequences(engine);
     sequences.add(engine.create_sequence());
     const auto start = Clock::now();
     for (std::int64_t at = 0; at < tokens; at += chunk) {

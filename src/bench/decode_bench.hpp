@@ -13,6 +13,7 @@ namespace ingot {
 struct DecodeCell {
   int batch = 1;
   std::int64_t context = 0;  ///< tokens of each sequence when its last step is timed
+  bool operator==(const DecodeCell&) const = default;
 };
 
 /// What a step has to do at least on one rank, and how long this card takes for that.
@@ -28,6 +29,7 @@ struct DecodeResult {
   DecodeTiming timing;
   StepFloor floor;
   double engine_us = 0;  ///< mean time of Engine::step(), its logits fetched to the host
+  bool deterministic = false;
 
   double tokens_per_s() const { return cell.batch * 1e6 / timing.step_us; }
   double share_of_floor() const { return floor.us / timing.step_us; }

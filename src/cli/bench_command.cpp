@@ -3,22 +3,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
-#include <fstream>
 #include <optional>
 
-#include "kernel_templates/family.hpp"
+#include "runtime/base/log.hpp"
 #include "runtime/base/shared_library.hpp"
 #include "src/bench/bench_report.hpp"
 #include "src/bench/decode_bench.hpp"
 #include "src/checkpoint/checkpoint.hpp"
 #include "src/cli/bench_kernels.hpp"
+#include "src/cli/bench_serve.hpp"
 #include "src/cli/device.hpp"
 #include "src/cli/device_loader.hpp"
+#include "src/cli/kernel_overrides.hpp"
 #include "src/cli/local_cards.hpp"
 #include "src/cli/version.hpp"
+#include "src/cli/write_file.hpp"
 #include "src/executor/memory_costs.hpp"
 #include "src/plan/step_problems.hpp"
 #include "src/weights/open_checkpoint.hpp"
@@ -42,16 +42,6 @@ ModelConfig cut_to_layers(ModelConfig config, int layers) {
   config.num_hash_layers = std::min(config.num_hash_layers, config.num_layers);
   config.compress_ratios.resize(static_cast<std::size_t>(config.num_layers));
   return config;
-}
-
-void write_file(const std::filesystem::path& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) {
-    throw EngineError(ErrorCode::io,
-                      fmt::format("writing {}: {}", path.string(), std::strerror(errno)));
-  }
 }
 
 std::vector<DecodeCell> cells_of(const BenchOptions& options) {
@@ -107,6 +97,14 @@ class BenchRun {
     subject_.version = kVersion;
     subject_.tp_size = options.tp_size;
     open_model();
+    value_or_throw(check_overrides(source_.overrides, config_, options.tp_size, buckets(),
+                                   cu::limits_of(context_.device())));
+    for (const std::string& pin : options.pins)
+      subject_.forced.push_back("--pin " + pin);
+    for (const std::string& family : options.disabled)
+      subject_.forced.push_back("--disable " + family);
+    if (options.deterministic && options.what != BenchOptions::What::decode)
+      subject_.forced.push_back("--deterministic");
   }
 
   void measure_rates(const RatePolicy& policy) {
@@ -114,7 +112,7 @@ class BenchRun {
   }
 
   void decode() {
-    std::vector<DecodeResult> results;
+    std::vector<DecodeResult> results, deterministic;
     const std::vector<DecodeCell> cells =
         cells_that_fit(options_, config_, context_.free_bytes(), results);
     if (!cells.empty()) {
@@ -130,21 +128,31 @@ class BenchRun {
                                  .step_rows = kMostNarrowRows,
                                  .jobs = options_.threads});
       engine->fill_context();
-      for (const DecodeCell& cell : cells) {
-        results.push_back(
-            measure_decode(*engine, options_.tp_size, cell, options_.steps, subject_.rates));
+      const auto measure = [&](std::vector<DecodeResult>& to) {
+        for (const DecodeCell& cell : cells) {
+          to.push_back(
+              measure_decode(*engine, options_.tp_size, cell, options_.steps, subject_.rates));
+        }
+      };
+      measure(results);
+      if (options_.deterministic) {
+        engine->set_deterministic(true);
+        measure(deterministic);
+        for (DecodeResult& result : deterministic)
+          result.deterministic = true;
       }
       stats_ = engine->stats();
     }
-    report(results);
+    report(results, deterministic);
   }
 
   void prefill() {
     const auto engine = start({.max_context = options_.tokens,
                                .max_sequences = 2,
                                .context_tokens = 2 * options_.tokens,
-                               .step_rows = step_rows_of(options_.chunk),
-                               .jobs = options_.threads});
+                               .step_rows = step_rows(),
+                               .jobs = options_.threads,
+                               .deterministic = options_.deterministic});
     const PrefillResult result =
         measure_prefill(*engine, options_.tp_size, options_.tokens, options_.chunk, subject_.rates);
     stats_ = engine->stats();
@@ -158,7 +166,71 @@ class BenchRun {
                 .operations_per_us = result.operations / result.us}});
   }
 
+  void serve() {
+    const int widest = *std::max_element(options_.concurrency.begin(), options_.concurrency.end());
+    const std::int64_t longest = options_.input.most + options_.output.most;
+    const DecodeCell all{.batch = widest, .context = longest};
+    // Decode steps alone are as long again as they are timed for.
+    const std::int64_t context = std::min<std::int64_t>(
+        longest + timed_decode_tokens(options_.steps), config_.max_position_embeddings);
+    const auto engine = start({.max_context = context,
+                               .max_sequences = widest,
+                               .context_tokens = context_tokens_of({all}),
+                               .step_rows = step_rows(),
+                               .jobs = options_.threads,
+                               .deterministic = options_.deterministic});
+    const Tokenizer tokenizer = subject_.synthetic
+                                    ? made_up_tokenizer(config_.vocab_size)
+                                    : value_or_throw(Tokenizer::load(options_.checkpoint));
+    print_subject(subject_, out_);
+    bench_serve(
+        *engine, tokenizer, options_, subject_,
+        [&](int batch, std::int64_t mean) {
+          // Its sequences end where the others are in the mean.
+          const DecodeCell cell{
+              .batch = batch,
+              .context = std::max(mean, timed_decode_tokens(options_.steps) + std::int64_t{8})};
+          const DecodeResult result =
+              measure_decode(*engine, options_.tp_size, cell, options_.steps, subject_.rates);
+          return result.refusal.empty() ? result.tokens_per_s() : 0.0;
+        },
+        out_);
+    stats_ = engine->stats();
+    print_memory();
+  }
+
  private:
+  /// Rows of the largest pass of a prompt's chunk.
+  int step_rows() const {
+    return options_.deterministic ? kBatchFreeRows : step_rows_of(options_.chunk);
+  }
+
+  /// Steps that will be measured, one of each size at least.
+  std::vector<StepBucket> buckets() const {
+    std::vector<StepBucket> all;
+    const auto add = [&](int rows, bool prompt, std::int64_t context) {
+      rows = std::min(rows, kMostStepRows);
+      all.push_back(bucket_of({.rows = rows,
+                               .sequences = prompt ? 1 : rows,
+                               .sequence_rows = prompt ? rows : 1,
+                               .logit_rows = prompt ? 1 : rows,
+                               .context = context},
+                              config_.max_position_embeddings));
+    };
+    if (options_.what == BenchOptions::What::decode) {
+      for (const DecodeCell& cell : cells_of(options_))
+        add(cell.batch, false, cell.context);
+      return all;
+    }
+    const bool serve = options_.what == BenchOptions::What::serve;
+    const std::int64_t context =
+        serve ? options_.input.most + options_.output.most : options_.tokens;
+    add(options_.chunk, true, context);
+    for (const int concurrency : serve ? options_.concurrency : std::vector<int>{})
+      add(concurrency, false, context);
+    return all;
+  }
+
   void open_model() {
     if (options_.checkpoint.empty()) {
       subject_.synthetic = true;
@@ -211,14 +283,20 @@ class BenchRun {
     return engine;
   }
 
-  void report(const std::vector<DecodeResult>& results) {
+  void report(const std::vector<DecodeResult>& results,
+              const std::vector<DecodeResult>& deterministic) {
     print_subject(subject_, out_);
     print_decode(results, out_);
+    if (!deterministic.empty()) {
+      print_decode(deterministic, out_);
+      print_determinism(results, deterministic, out_);
+    }
     print_memory();
     if (!options_.json.empty()) {
       std::string lines;
-      for (const DecodeResult& result : results)
-        lines += decode_json(subject_, result) + "\n";
+      for (const auto* list : {&results, &deterministic})
+        for (const DecodeResult& result : *list)
+          lines += decode_json(subject_, result) + "\n";
       write_file(options_.json, lines);
     }
     std::vector<RooflinePoint> points;
@@ -266,15 +344,36 @@ int run_bench_on(const BenchOptions& options, std::shared_ptr<const cu::DriverAp
                  std::FILE* out) {
   BenchRun bench(options, std::move(driver), std::move(source), compiler, out);
   bench.measure_rates(rates);
-  if (options.what == BenchOptions::What::decode) {
-    bench.decode();
-  } else {
-    bench.prefill();
+  switch (options.what) {
+    case BenchOptions::What::decode:
+      bench.decode();
+      break;
+    case BenchOptions::What::prefill:
+      bench.prefill();
+      break;
+    case BenchOptions::What::serve:
+      bench.serve();
+      break;
+    case BenchOptions::What::kernels:
+      break;  // bench_kernels() measures them
   }
   return 0;
 }
 
 int run_bench(const BenchOptions& options, std::FILE* out) {
+  Overrides overrides = value_or_throw(read_overrides(options.pins, options.disabled));
+  if (options.what == BenchOptions::What::serve) {
+    const DeviceChoice choice = value_or_throw(choose_device(
+        options.device, value_or_throw(device_list("", options.tp_size)), options.environment));
+    if (options.device == "auto") log::info("{}", device_notice(choice));
+    if (choice.device == Device::cpu) {
+      if (!overrides.empty()) {
+        log::warn(
+            "the model runs on the CPU, which has no kernels: --pin and --disable have no say");
+      }
+      return run_bench_serve_on_cpu(options, out);
+    }
+  }
   const auto gpu =
       usable_gpu(value_or_throw(device_list("", options.tp_size)), options.environment);
   if (!gpu) {
@@ -285,15 +384,12 @@ int run_bench(const BenchOptions& options, std::FILE* out) {
   const auto driver =
       value_or_throw(cu::DriverApi::open(library_search_path(options.cache.library_dirs)));
   auto card = value_or_throw(card_of(*driver, cu::list_devices(*driver).at(0)));
-  std::vector<jit::Variant> families;
-  for (kernels::Family& family : kernels::families())
-    families.push_back({std::move(family.stem), std::move(family.defaults)});
   KernelSource source{
       .kernels = value_or_throw(open_kernel_store(options.cache, options.threads)),
       .records = open_tuning_store(options.cache),
       .device = std::move(card.device),
       .policy = policy_text(SearchPolicy{}, MeasurePolicy{}),
-      .overrides = value_or_throw(parse_overrides(options.pins, options.disabled, families)),
+      .overrides = std::move(overrides),
   };
   const auto nvrtc = find_nvrtc(options.cache);
   if (options.what == BenchOptions::What::kernels) {

@@ -3,15 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 
 #include "src/bench/kernel_bench.hpp"
 #include "src/cli/interrupt.hpp"
 #include "src/cli/progress.hpp"
 #include "src/cli/trial_command.hpp"
 #include "src/cli/version.hpp"
+#include "src/cli/write_file.hpp"
 #include "src/trials/tuning_plan.hpp"
 #include "src/weights/tensor_table.hpp"
 #include "tuner/child_bench.hpp"
@@ -19,16 +17,6 @@
 
 namespace ingot {
 namespace {
-
-void write_file(const std::filesystem::path& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) {
-    throw EngineError(ErrorCode::io,
-                      fmt::format("writing {}: {}", path.string(), std::strerror(errno)));
-  }
-}
 
 /// A TP size for each number of heads of a rank.
 std::vector<int> tp_sizes(const BenchOptions& options, const ModelConfig& config) {

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <thread>
+#include <tuple>
 
 #include "src/cli/kernel_options.hpp"
 #include "src/cli/numbers.hpp"
@@ -38,6 +39,22 @@ void add_common(CLI::App* what, BenchFlags& flags) {
   what->add_option("--svg", flags.svg, "also draw a roofline")->type_name("FILE");
 }
 
+/// "512" or "20..4000"
+Result<TokenRange> parse_range(const char* flag, const std::string& text) {
+  const std::size_t dots = text.find("..");
+  const auto least = parse_number(flag, text.substr(0, dots), 1, kMostTokens);
+  if (!least) return Unexpected(least.error());
+  if (dots == std::string::npos) return TokenRange{.least = *least, .most = *least};
+  const auto most = parse_number(flag, text.substr(dots + 2), *least, kMostTokens);
+  if (!most) return Unexpected(most.error());
+  return TokenRange{.least = *least, .most = *most};
+}
+
+void add_deterministic(CLI::App* what, BenchFlags& flags) {
+  what->add_flag("--deterministic", flags.deterministic,
+                 "answers do not depend on what runs beside them; decode is measured both ways");
+}
+
 }  // namespace
 
 CLI::App* add_bench(CLI::App& app, BenchFlags& flags) {
@@ -46,6 +63,7 @@ CLI::App* add_bench(CLI::App& app, BenchFlags& flags) {
   bench->fallthrough();  // settings may stand behind the subcommand too
   CLI::App* decode = bench->add_subcommand("decode", "decode steps by batch and context");
   add_common(decode, flags);
+  add_deterministic(decode, flags);
   decode->add_option("--batch", flags.batch, "sequences of a step (default " + flags.batch + ")")
       ->type_name("N[,N]");
   decode
@@ -59,6 +77,7 @@ CLI::App* add_bench(CLI::App& app, BenchFlags& flags) {
                    "which costs a little");
   CLI::App* prefill = bench->add_subcommand("prefill", "one prompt");
   add_common(prefill, flags);
+  add_deterministic(prefill, flags);
   prefill->add_option("--tokens", flags.tokens, "of the prompt (default " + flags.tokens + ")")
       ->type_name("N");
   prefill->add_option("--chunk", flags.chunk, "of them in one step (default " + flags.chunk + ")")
@@ -87,12 +106,43 @@ CLI::App* add_bench(CLI::App& app, BenchFlags& flags) {
       ->type_name("N[,N]");
   kernels->add_flag("--all-candidates", flags.all_candidates,
                     "check and time everything that tuning may try");
+  CLI::App* serve = bench->add_subcommand(
+      "serve", "the scheduler: as many requests at a time, each followed by the next");
+  add_common(serve, flags);
+  add_deterministic(serve, flags);
+  serve
+      ->add_option("--concurrency", flags.concurrency,
+                   "requests at a time (default " + flags.concurrency + ")")
+      ->type_name("N[,N]");
+  serve
+      ->add_option("--input", flags.input,
+                   "tokens of a prompt, or a range of them (default " + flags.input + ")")
+      ->type_name("N|N..N");
+  serve
+      ->add_option("--output", flags.output,
+                   "tokens of an answer, or a range of them (default " + flags.output + ")")
+      ->type_name("N|N..N");
+  serve
+      ->add_option("--requests", flags.requests,
+                   "that are measured (default: four times as many as run at a time, at least 8)")
+      ->type_name("N");
+  serve
+      ->add_option("--chunk", flags.chunk,
+                   "of a prompt's tokens in one step (default " + flags.chunk + ")")
+      ->type_name("N");
+  serve
+      ->add_option("--steps", flags.steps,
+                   "of decode alone that are timed beside (default " + flags.steps + ")")
+      ->type_name("N");
+  serve->add_option("--device", flags.device, "where the model runs (default auto)")
+      ->check(CLI::IsMember({"auto", "cuda", "cpu"}));
   bench->footer(
       "Examples:\n"
       "  ingot bench decode --model DIR --batch 1,16,64 --context 2K,32K\n"
       "  ingot bench decode --synthetic --config config.json --layers 36 --svg roofline.svg\n"
       "  ingot bench prefill --model DIR --tokens 8K --chunk 2K\n"
       "  ingot bench kernels --synthetic --config config.json --family sparse_mla --heads 64,8\n"
+      "  ingot bench serve --model DIR --concurrency 1,16,64 --input 20..4000 --output 1..500\n"
       "The floor of a step is what reading its bytes takes on this card, or multiplying, whichever "
       "is\nlonger; both rates are measured first. Exit status: 0 measured, 1 failed, 2 wrong usage "
       "or no GPU.");
@@ -104,9 +154,10 @@ Result<BenchOptions> bench_options(const CLI::App& bench, const BenchFlags& flag
   BenchOptions options;
   const CLI::App* what = bench.get_subcommands().front();
   const bool kernels = what->get_name() == "kernels";
-  options.what = kernels                        ? BenchOptions::What::kernels
-                 : what->get_name() == "decode" ? BenchOptions::What::decode
-                                                : BenchOptions::What::prefill;
+  options.what = kernels                         ? BenchOptions::What::kernels
+                 : what->get_name() == "decode"  ? BenchOptions::What::decode
+                 : what->get_name() == "prefill" ? BenchOptions::What::prefill
+                                                 : BenchOptions::What::serve;
   options.cache = kernel_cache_options(settings, environment);
   options.cache.traced = flags.trace;
   options.environment = environment;
@@ -142,6 +193,20 @@ Result<BenchOptions> bench_options(const CLI::App& bench, const BenchFlags& flag
                           : parse_numbers<std::int64_t>("--context", flags.context, 1, kMostTokens);
   if (!contexts) return Unexpected(contexts.error());
   options.contexts = std::move(*contexts);
+  auto concurrency = parse_numbers<int>("--concurrency", flags.concurrency, 1, 1024);
+  if (!concurrency) return Unexpected(concurrency.error());
+  options.concurrency = std::move(*concurrency);
+  for (const auto& [flag, text, range] : {std::tuple{"--input", &flags.input, &options.input},
+                                          std::tuple{"--output", &flags.output, &options.output}}) {
+    const auto parsed = parse_range(flag, *text);
+    if (!parsed) return Unexpected(parsed.error());
+    *range = *parsed;
+  }
+  if (!flags.requests.empty()) {
+    taken = take(options.requests, "--requests", flags.requests, 1, 1000000);
+    if (!taken) return Unexpected(taken.error());
+  }
+  options.device = flags.device;
   options.families = split_words(flags.families);
   if (!flags.heads.empty()) {
     auto heads = parse_numbers<int>("--heads", flags.heads, 1, 1024);
@@ -156,6 +221,7 @@ Result<BenchOptions> bench_options(const CLI::App& bench, const BenchFlags& flag
   options.all_candidates = flags.all_candidates;
   options.pins = flags.pins;
   options.disabled = flags.disabled;
+  options.deterministic = flags.deterministic;
   options.json = flags.json;
   options.svg = flags.svg;
   return options;

@@ -18,9 +18,10 @@ struct BenchFlags {
   std::string model, config, layers, tp = "1", jobs, json, svg;
   std::string batch = "1,16,64", context = "2K,32K", steps = "20";
   std::string tokens = "8K", chunk = "4K";
+  std::string concurrency = "1,16,64", input = "512", output = "256", requests, device = "auto";
   std::string families, heads, keys = "4K,128K", prompt_rows;
   std::vector<std::string> pins, disabled;
-  bool synthetic = false, trace = false, all_candidates = false;
+  bool synthetic = false, trace = false, deterministic = false, all_candidates = false;
 };
 
 CLI::App* add_bench(CLI::App& app, BenchFlags& flags);

@@ -80,6 +80,21 @@ class RanksProgress {
 
 }  // namespace
 
+Result<void> check_overrides(const Overrides& overrides, const ModelConfig& config, int tp_size,
+                             const std::vector<StepBucket>& buckets,
+                             const cu::DeviceLimits& limits) {
+  if (overrides.empty()) return {};
+  auto plan = trials::tuning_plan(config, tp_size, buckets, limits, overrides);
+  if (!plan) return Unexpected(plan.error());
+  std::vector<TuningRequest> all = std::move(plan->requests);
+  all.insert(all.end(), plan->collectives.begin(), plan->collectives.end());
+  const auto sentences = overrides.check(all);
+  if (!sentences) return Unexpected(sentences.error());
+  for (const std::string& sentence : *sentences)
+    log::info("{}", sentence);
+  return {};
+}
+
 Result<std::vector<DeviceRank>> make_ranks(std::vector<cu::Context> contexts,
                                            const MakeWeights& make) {
   const std::size_t size = contexts.size();
@@ -149,10 +164,15 @@ Result<std::unique_ptr<Engine>> load_device_engine(const Checkpoint& checkpoint,
         .records = open_tuning_store(options.cache),
         .device = std::move(card->device),
         .policy = policy_text(SearchPolicy{}, MeasurePolicy{}),
-        .overrides = {},
+        .overrides = options.overrides,
     };
     const ModelConfig& config = checkpoint.config();
     const int tp_size = static_cast<int>(contexts.size());
+    if (auto fit = check_overrides(options.overrides, config, tp_size, buckets_of(options, config),
+                                   cu::limits_of(contexts.front().device()));
+        !fit) {
+      return Unexpected(fit.error());
+    }
     const std::int64_t max_context =
         options.max_context > 0 ? options.max_context : config.max_position_embeddings;
     for (const cu::Context& context : contexts) {
@@ -172,7 +192,7 @@ Result<std::unique_ptr<Engine>> load_device_engine(const Checkpoint& checkpoint,
          .card = {.limits = cu::limits_of(contexts.front().device()), .device = source.device},
          .devices = tuned_devices(contexts, *nccl != nullptr),
          .jobs = threads,
-         .budget_s = options.tuning_budget_s},
+         .budget_s = options.deterministic ? 0 : options.tuning_budget_s},
         *source.kernels, *source.records);
     RanksProgress progress(contexts.size());
     auto ranks = make_ranks(std::move(contexts), [&](const cu::Context& context, int rank) {
@@ -186,8 +206,10 @@ Result<std::unique_ptr<Engine>> load_device_engine(const Checkpoint& checkpoint,
         std::move(*ranks), checkpoint.config(), std::move(source),
         DeviceOptions{.max_context = options.max_context,
                       .max_sequences = options.max_sequences,
-                      .step_rows = step_rows_of(options.prefill_chunk),
+                      .step_rows = options.deterministic ? kBatchFreeRows
+                                                         : step_rows_of(options.prefill_chunk),
                       .jobs = threads,
+                      .deterministic = options.deterministic,
                       .nccl = std::move(*nccl)});
   } catch (const EngineError& error) {
     return Unexpected(error.error());

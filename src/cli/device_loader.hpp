@@ -10,6 +10,8 @@
 #include "src/cli/kernel_cache.hpp"
 #include "src/engine/engine.hpp"
 #include "src/executor/device_engine.hpp"
+#include "src/plan/step_problems.hpp"
+#include "tuner/overrides.hpp"
 
 namespace ingot {
 
@@ -21,8 +23,16 @@ struct DeviceLoadOptions {
   int max_batch = 8;            ///< sequences of a step
   int prefill_chunk = 2048;     ///< tokens of a prompt in one step
   double tuning_budget_s = 0;   ///< that a first run may spend on choosing kernels
+  Overrides overrides = {};     ///< kernels that the user forces
+  bool deterministic = false;   ///< DeviceOptions::deterministic; then nothing is tuned
   int threads = 0;              ///< that load weights and wait for compilers; 0 = one per CPU
 };
+
+/// Whether what a user forces fits the steps of these buckets; says where a pin has no say.
+/// Errors: those of Overrides::check.
+[[nodiscard]] Result<void> check_overrides(const Overrides& overrides, const ModelConfig& config,
+                                           int tp_size, const std::vector<StepBucket>& buckets,
+                                           const cu::DeviceLimits& limits);
 
 /// Makes one rank's weights; its context is current.
 using MakeWeights =
@@ -42,7 +52,8 @@ using MakeWeights =
 /// to standard error. Where cards cannot use each other's memory, ranks go through NCCL, and a line
 /// says so.
 /// Errors: those of executor::DeviceWeights::load, and what DeviceEngine throws; not_found where
-/// NCCL is needed and missing.
+/// NCCL is needed and missing; invalid_argument for overrides that fit no kernel of the plan, or
+/// leave none.
 [[nodiscard]] Result<std::unique_ptr<Engine>> load_device_engine(const Checkpoint& checkpoint,
                                                                  const DeviceLoadOptions& options);
 

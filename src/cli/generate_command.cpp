@@ -260,7 +260,8 @@ class GenerateRun {
       log::info("{}{}", summary,
                 counts.blank > 0 ? fmt::format("; {} blank lines skipped", counts.blank) : "");
     }
-    return counts.failed > 0 ? 1 : 0;
+    // As of a run that was not interrupted: the status is that of the output.
+    return counts.failed + counts.failed_before > 0 ? 1 : 0;
   }
 
   const GenerateOptions& options_;

@@ -35,7 +35,8 @@ struct GenerateOptions {
 };
 
 /// `ingot generate`: answers every line of a file.
-/// Returns the exit status: 0 all lines answered, 1 some failed, 130 interrupted (what was answered
+/// Returns the exit status: 0 all lines answered, 1 some failed, in this run or in one that is gone
+/// on with, 130 interrupted (what was answered
 /// is kept). Throws EngineError before anything is started.
 int run_generate(const GenerateOptions& options);
 

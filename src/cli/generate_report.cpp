@@ -42,6 +42,7 @@ std::string GenerateReport::summary(const BatchCounts& counts,
                   static_cast<double>(totals.prompt_tokens) / elapsed, totals.generated_tokens,
                   static_cast<double>(totals.generated_tokens) / elapsed, elapsed);
   if (counts.done_before > 0) out += fmt::format("; {} were there already", counts.done_before);
+  if (counts.failed_before > 0) out += fmt::format(", {} of them failed", counts.failed_before);
   if (totals.reused_tokens > 0) out += fmt::format("; {} tokens reused", totals.reused_tokens);
   if (totals.preemptions > 0) {
     out += fmt::format("; {} preemptions, {} tokens fed again", totals.preemptions,
@@ -51,8 +52,12 @@ std::string GenerateReport::summary(const BatchCounts& counts,
 }
 
 std::string GenerateReport::progress(const BatchCounts& counts, const Scheduler& scheduler) const {
-  std::string out = fmt::format("{}; {} of {} running", summary(counts, scheduler.totals()),
-                                scheduler.running(), max_batch_);
+  std::string out =
+      fmt::format("{}; {} of {} running, {:.0f} % in the mean", summary(counts, scheduler.totals()),
+                  scheduler.running(), max_batch_, 100 * occupancy(scheduler.totals()));
+  if (const auto room = scheduler.engine_room()) {
+    out += fmt::format("; {} of {} KV pages", room->used, room->total);
+  }
   if (input_bytes_ > 0 && counts.input_bytes > 0) {
     const double share =
         std::min(1.0, static_cast<double>(counts.input_bytes) / static_cast<double>(input_bytes_));
@@ -73,16 +78,21 @@ void GenerateReport::write_stats(const BatchCounts& counts, const Scheduler& sch
     engine = fmt::format("\"engine_steps\": {}, \"graph_steps\": {}, \"kernels_compiled\": {}, ",
                          did->steps, did->graph_steps, did->kernels_compiled);
   }
+  if (const auto room = scheduler.engine_room()) {
+    engine += fmt::format("\"kv_pages_used\": {}, \"kv_pages\": {}, ", room->used, room->total);
+  }
   fmt::print(stats_.get(),
              "{{\"time_s\": {:.3f}, \"answered\": {}, \"failed\": {}, \"blank\": {}, "
-             "\"done_before\": {}, \"input_bytes_read\": {}, \"prompt_tokens\": {}, "
+             "\"done_before\": {}, \"failed_before\": {}, \"input_bytes_read\": {}, "
+             "\"prompt_tokens\": {}, "
              "\"generated_tokens\": {}, \"steps\": {}, \"occupancy\": {:.4f}, \"running\": {}, "
              "\"waiting\": {}, \"preemptions\": {}, \"repeated_tokens\": {}, \"interrupted\": {}, "
              "{}\"end\": {}}}\n",
              now, counts.answered, counts.failed, counts.blank, counts.done_before,
-             counts.input_bytes, totals.prompt_tokens, totals.generated_tokens, totals.steps,
-             occupancy(totals), scheduler.running(), scheduler.waiting(), totals.preemptions,
-             totals.repeated_tokens, counts.interrupted, engine, end);
+             counts.failed_before, counts.input_bytes, totals.prompt_tokens,
+             totals.generated_tokens, totals.steps, occupancy(totals), scheduler.running(),
+             scheduler.waiting(), totals.preemptions, totals.repeated_tokens, counts.interrupted,
+             engine, end);
   (void)std::fflush(stats_.get());
 }
 

@@ -8,6 +8,7 @@
 #include "runtime/base/log.hpp"
 #include "src/cli/device_loader.hpp"
 #include "src/cli/kernel_options.hpp"
+#include "src/cli/kernel_overrides.hpp"
 #include "src/plan/memory_plan.hpp"
 #include "src/reference/reference_engine.hpp"
 #include "src/weights/open_checkpoint.hpp"
@@ -47,6 +48,8 @@ Result<OpenedModel> open_model(const Settings& settings, const Environment& envi
   if (!devices) return Unexpected(devices.error());
   const auto device = choose_device(settings.device, *devices, environment);
   if (!device) return Unexpected(device.error());
+  auto overrides = read_overrides(settings.pins, settings.disabled);
+  if (!overrides) return Unexpected(overrides.error());
   auto checkpoint = open_checkpoint(settings.model);
   if (!checkpoint) return Unexpected(checkpoint.error());
   const ModelConfig& config = checkpoint->config();
@@ -71,6 +74,7 @@ Result<OpenedModel> open_model(const Settings& settings, const Environment& envi
       .max_context = max_context,
       .device = device->device,
       .devices = std::move(*devices),
+      .overrides = std::move(*overrides),
       .device_reason = settings.device == "auto" ? device_notice(*device) : std::string(),
   };
 }
@@ -92,10 +96,15 @@ Result<LoadedModel> load_weights(OpenedModel opened, const Settings& settings,
                             .max_batch = static_cast<int>(settings.max_batch),
                             .prefill_chunk = static_cast<int>(settings.prefill_chunk),
                             .tuning_budget_s = settings.tuning_budget,
+                            .overrides = std::move(opened.overrides),
+                            .deterministic = settings.deterministic,
                             .threads = static_cast<int>(settings.threads)});
     if (!engine) return Unexpected(engine.error());
     model.engine = std::move(*engine);
     return model;
+  }
+  if (!opened.overrides.empty()) {
+    log::warn("the model runs on the CPU, which has no kernels: --pin and --disable have no say");
   }
   const ReferenceOptions options{
       .threads = static_cast<int>(settings.threads),

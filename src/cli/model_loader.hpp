@@ -15,6 +15,7 @@
 #include "src/schedule/scheduler.hpp"
 #include "src/text/chat_encoding.hpp"
 #include "src/text/tokenizer.hpp"
+#include "tuner/overrides.hpp"
 
 namespace ingot {
 
@@ -40,6 +41,7 @@ struct OpenedModel {
   std::int64_t max_context = 0;
   Device device = Device::cpu;
   std::vector<int> devices = {};  ///< GPUs of the tensor parallel ranks
+  Overrides overrides = {};       ///< kernels that the settings force
   std::string device_reason;      ///< which device was taken and why, where the user left that open
 
   const ModelConfig& config() const { return checkpoint.config(); }

@@ -9,6 +9,7 @@
 #include "kernel_templates/family.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/jit/arch.hpp"
+#include "src/cli/kernel_overrides.hpp"
 #include "src/cli/local_cards.hpp"
 #include "src/plan/kernel_requests.hpp"
 #include "tuner/look_up.hpp"
@@ -16,13 +17,6 @@
 
 namespace ingot {
 namespace {
-
-Overrides overrides_of(const PrewarmOptions& options) {
-  std::vector<jit::Variant> families;
-  for (kernels::Family& family : kernels::families())
-    families.push_back({std::move(family.stem), std::move(family.defaults)});
-  return value_or_throw(parse_overrides(options.pins, options.disabled, families));
-}
 
 std::vector<Card> cards_here(const PrewarmOptions& options) {
   auto cards = local_cards(options.cache);
@@ -41,7 +35,7 @@ class Planning {
         kernels_(kernels),
         records_(records),
         config_(value_or_throw(read_model_config(options.config_json))),
-        overrides_(overrides_of(options)) {}
+        overrides_(value_or_throw(read_overrides(options.pins, options.disabled))) {}
 
   PrewarmPlan run() {
     std::map<std::string, std::vector<Card>> cards;  // by architecture

@@ -28,6 +28,9 @@ struct Settings {
   std::vector<std::string> cache_dirs;
   bool frozen = false;
   double tuning_budget = 60;
+  std::vector<std::string> pins;
+  std::vector<std::string> disabled;
+  bool deterministic = false;
 
   double temperature = 1.0;
   double top_p = 1.0;

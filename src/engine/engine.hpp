@@ -61,6 +61,11 @@ struct EngineCounts {
   std::int64_t kernels_compiled = 0;
 };
 
+/// What holds the states of sequences, in pages of KV cache of every kind.
+struct EngineRoom {
+  std::int64_t used = 0, total = 0;
+};
+
 /// NaN that appeared while running: each stays in its own row.
 struct NumericFaults {
   std::int64_t nan_rows = 0;    ///< rows of logits with a NaN among them
@@ -96,6 +101,9 @@ class Engine {
 
   /// nullopt for an engine that has no kernels.
   virtual std::optional<EngineCounts> counts() const { return std::nullopt; }
+
+  /// nullopt for an engine whose sequences take what memory there is.
+  virtual std::optional<EngineRoom> room() const { return std::nullopt; }
 
   /// A sequence as bytes for a file: restore() of an engine of the same kind over the same weights
   /// makes an equal sequence of them (what ties them to these weights is the caller's affair).

@@ -113,7 +113,8 @@ DecodeTiming DeviceEngine::time_decode(std::span<const SequenceId> sequences, in
                                      .sequences = rows,
                                      .sequence_rows = 1,
                                      .logit_rows = rows,
-                                     .context = longest + all_steps},
+                                     .context = longest + all_steps,
+                                     .batch_free = e.deterministic},
                                     e.model_config.max_position_embeddings);
   for (auto* record : records)
     e.grow(*record, record->length + all_steps);

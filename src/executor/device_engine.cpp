@@ -190,6 +190,7 @@ DeviceEngine::Impl::Impl(std::vector<DeviceRank> parts, ModelConfig model, Kerne
     : model_config(std::move(model)),
       options(given),
       max_context(checked_context(model_config, given)),
+      deterministic(given.deterministic),
       source(std::move(from)),
       ranks(std::move(parts), model_config, options, max_context, source),
       table(ranks[0].state->sizes().slots, ranks[0].state->sizes().csa_pages,
@@ -270,6 +271,7 @@ std::vector<std::vector<executor::Part>> DeviceEngine::Impl::plan(
     std::span<const SequenceStep> batch, std::vector<StepLogits>& results) {
   const auto vocab = static_cast<std::size_t>(model_config.vocab_size);
   std::vector<std::vector<Part>> passes;
+  const int most_rows = deterministic ? kBatchFreeRows : step_rows();
   std::int64_t left = 0;  // rows that are in no pass yet
   for (const SequenceStep& step : batch)
     left += static_cast<std::int64_t>(step.tokens.size());
@@ -290,7 +292,7 @@ std::vector<std::vector<executor::Part>> DeviceEngine::Impl::plan(
           (first == begin && wanted_rows > 0 && logit_rows == kMostLogitRows)) {
         passes.emplace_back();
         rows = logit_rows = 0;
-        room = next_pass_rows(left, step_rows());
+        room = next_pass_rows(left, most_rows);
       }
       const std::int64_t count =
           std::min({tokens - begin, room - rows, first - begin + kMostLogitRows - logit_rows});
@@ -323,7 +325,8 @@ void DeviceEngine::Impl::run_pass(std::span<Part> parts) {
                   .sequences = static_cast<int>(parts.size()),
                   .sequence_rows = 1,
                   .logit_rows = 0,
-                  .context = 1};
+                  .context = 1,
+                  .batch_free = deterministic};
   for (const Part& part : parts) {
     const auto count = static_cast<std::int64_t>(part.tokens.size());
     step.rows += static_cast<int>(count);
@@ -487,6 +490,17 @@ std::optional<EngineCounts> DeviceEngine::counts() const {
                       .kernels_compiled = impl_->source.kernels->stats().compiled};
 }
 
+void DeviceEngine::set_deterministic(bool on) {
+  impl_->deterministic = on;
+}
+
+std::optional<EngineRoom> DeviceEngine::room() const {
+  const executor::StateSizes& pages = impl_->ranks[0].state->sizes();
+  const std::int64_t total = pages.csa_pages + pages.hca_pages;
+  return EngineRoom{.used = total - impl_->table.free_csa_pages() - impl_->table.free_hca_pages(),
+                    .total = total};
+}
+
 std::vector<StepLogits> DeviceEngine::step(std::span<const SequenceStep> batch) {
   impl_->check(batch);
   std::vector<StepLogits> results(batch.size());
@@ -512,9 +526,7 @@ DeviceStats DeviceEngine::stats() const {
   stats.buckets = static_cast<int>(rank.buckets.size());
   stats.graphs = rank.graphs;
   stats.graph_bytes = rank.graph_bytes;
-  const executor::StateSizes& pages = rank.state->sizes();
-  stats.pages_in_use = pages.csa_pages - impl_->table.free_csa_pages() + pages.hca_pages -
-                       impl_->table.free_hca_pages();
+  stats.pages_in_use = static_cast<int>(room()->used);
   stats.kernels_compiled = impl_->source.kernels->stats().compiled;
   stats.step_rows = impl_->step_rows();
   stats.buffer_bytes = executor::StepMemory::bytes(impl_->model_config, rank.tp_size,

@@ -28,6 +28,9 @@ struct DeviceOptions {
   int step_rows = 4096;
   int jobs = 4;        ///< kernels that are compiled at a time
   bool graphs = true;  ///< replay steps from CUDA graphs
+  /// A sequence's logits, to the bit, depend on its tokens alone: not on what else is in the batch,
+  /// nor on how its tokens were cut into steps. Slower; see docs/device-engine.md.
+  bool deterministic = false;
   /// Carries what ranks exchange; null: they write to each other's memory.
   std::shared_ptr<const nccl::NcclApi> nccl = nullptr;
   /// Ranks may share a card: only where all their launches always find room beside each other, as
@@ -113,7 +116,7 @@ constexpr int timed_decode_tokens(int steps) {
 /// every later step is refused.
 ///
 /// A sequence's logits depend on the batch and on how its tokens were cut into steps within the
-/// rounding of the kernels that these buckets choose.
+/// rounding of the kernels that these buckets choose; not at all with DeviceOptions::deterministic.
 class DeviceEngine final : public Engine {
  public:
   /// The context must be current on every thread that uses or destroys the engine.
@@ -141,12 +144,15 @@ class DeviceEngine final : public Engine {
   /// Errors: exhausted too, where no place or too few pages are free.
   Result<SequenceId> restore(std::string_view bytes) override;
   std::optional<EngineCounts> counts() const override;
+  std::optional<EngineRoom> room() const override;
   /// Chooses tokens where it is offered to. Logits come back all the same of a row with more than
   /// 512 entries of logit bias, or with penalties or a bias behind the first 64 wanted rows of a
   /// pass.
   std::vector<StepLogits> step(std::span<const SequenceStep> batch) override;
   NumericFaults numeric_faults() const override;
 
+  /// From the next step on, whatever DeviceOptions::deterministic said.
+  void set_deterministic(bool on);
   /// For measuring: fills all pools with entries of no meaning, but valid ones.
   void fill_context();
   /// For measuring: a sequence that holds `length` tokens that nobody gave it.

@@ -73,8 +73,8 @@ struct DeviceEngine::Impl {
   void change(StateChange next);
   /// Carries out what is kept, on every rank, and waits for it.
   void apply_changes();
-  /// Cuts the batch into passes of at most options' step_rows rows, at most one part of a sequence
-  /// each.
+  /// Cuts the batch into passes of at most options' step_rows rows (kBatchFreeRows where steps are
+  /// deterministic), at most one part of a sequence each.
   std::vector<std::vector<Part>> plan(std::span<const SequenceStep> batch,
                                       std::vector<StepLogits>& results);
   /// Makes a step of this size ready on every rank before any rank runs it.
@@ -101,6 +101,7 @@ struct DeviceEngine::Impl {
   const ModelConfig model_config;
   const DeviceOptions options;
   const std::int64_t max_context;
+  bool deterministic;
   KernelSource source;
   executor::EngineRanks ranks;
   executor::SequenceTable table;

@@ -3,6 +3,7 @@
 #include <thread>
 #include <utility>
 
+#include "src/executor/batch_free_kernels.hpp"
 #include "src/plan/step_kernels.hpp"
 
 namespace ingot::executor {
@@ -56,8 +57,11 @@ bool EngineRank::is_ready(const StepBucket& size) const {
 void EngineRank::make_ready(const StepBucket& size) {
   const auto known = buckets.find(size);
   if (known == buckets.end()) {
-    const StepProblems problems = step_problems(config, tp_size, size, links && links->has_nccl());
-    const auto kernels = StepKernels::want(library, config, problems);
+    const bool one_shot = links && links->has_nccl();
+    const auto kernels =
+        size.batch_free
+            ? want_batch_free(library, config, tp_size, size, one_shot)
+            : StepKernels::want(library, config, step_problems(config, tp_size, size, one_shot));
     library.prepare(options.jobs);
     const auto scratch_memory = scratch.take(scratch_of(library, kernels));
     buckets.emplace(size, Bucket{.program = StepProgram(config, size, kernels, library, weights,

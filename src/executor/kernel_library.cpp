@@ -32,7 +32,8 @@ KernelLibrary::Slot KernelLibrary::add(Use use) {
                       "planning the kernels of " + describe(use.request.problem) +
                           ": no kernel family runs this on " + context_.device().name);
   }
-  const std::string name = use.request.title();
+  std::string name = use.request.title();
+  if (!use.launched_as.empty()) name += " for " + use.launched_as;
   const auto known = slots_.find(name);
   if (known != slots_.end()) return known->second;
   uses_.push_back(std::move(use));
@@ -59,6 +60,13 @@ void KernelLibrary::prepare(int jobs) {
       const auto allowed = value_or_throw(overrides_.allowed(request));
       selections.push_back(select(request, allowed, std::nullopt));
     }
+  }
+
+  for (std::size_t i = 0; i < open.size(); ++i) {
+    // What every size of step shares must not change with what was tuned.
+    if (uses_[open[i]].launched_as.empty()) continue;
+    const auto allowed = value_or_throw(overrides_.allowed(requests[i]));
+    selections[i] = select(requests[i], allowed, std::nullopt);
   }
 
   std::map<std::string, const jit::Variant*> missing;  // by its text

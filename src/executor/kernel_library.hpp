@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernel_templates/family.hpp"
@@ -73,6 +74,34 @@ class KernelLibrary {
     return add(std::move(use));
   }
 
+  /// The kernel that serves another problem of these families without a tuning, launched for this
+  /// one.
+  template <class First, class... Others>
+  Slot want_as(const typename First::Problem& problem, const typename First::Problem& other) {
+    auto sets = kernels::competing<First, Others...>(other, limits_);
+    Use use{.request = kernels::tuning_request_of(other, sets),
+            .launched_as = describe(problem_fields(problem)),
+            .launch = {},
+            .most_scratch = {},
+            .ready = {}};
+    use.launch = [problem, other, limits = limits_](const jit::Variant& variant) {
+      Launch launch;
+      (void)(fill_as<First>(problem, other, limits, variant, launch) || ... ||
+             fill_as<Others>(problem, other, limits, variant, launch));
+      return launch;
+    };
+    use.most_scratch = [other, limits = limits_] {
+      KernelScratch most;
+      add_scratch<First>(other, limits, most);
+      (add_scratch<Others>(other, limits, most), ...);
+      return most;
+    };
+    return add(std::move(use));
+  }
+
+  /// Whether the user pins a parameter of this family.
+  bool pins(std::string_view family) const { return overrides_.pins_family(family); }
+
   /// Errors (thrown): what KernelStore::get and Kernel::load report, with the kernel's name; the
   /// first one, after all others have ended.
   /// @param jobs  kernels that are compiled or read at a time
@@ -97,6 +126,7 @@ class KernelLibrary {
   };
   struct Use {
     TuningRequest request;
+    std::string launched_as = {};  ///< of want_as(): what it is launched for
     std::function<Launch(const jit::Variant&)> launch;
     std::function<KernelScratch()> most_scratch;
     std::optional<ReadyKernel> ready;
@@ -106,6 +136,12 @@ class KernelLibrary {
   template <class Family>
   static bool fill(const typename Family::Problem& problem, const cu::DeviceLimits& limits,
                    const jit::Variant& variant, Launch& launch);
+
+  /// Fills the launch for a problem if the variant is one of the family's for the other problem.
+  template <class Family>
+  static bool fill_as(const typename Family::Problem& problem,
+                      const typename Family::Problem& other, const cu::DeviceLimits& limits,
+                      const jit::Variant& variant, Launch& launch);
 
   template <class Family>
   static Launch launch_of(const typename Family::Problem& problem, const cu::DeviceLimits& limits,
@@ -164,10 +200,18 @@ KernelLibrary::Launch KernelLibrary::launch_of(const typename Family::Problem& p
 template <class Family>
 bool KernelLibrary::fill(const typename Family::Problem& problem, const cu::DeviceLimits& limits,
                          const jit::Variant& variant, Launch& launch) {
+  return fill_as<Family>(problem, problem, limits, variant, launch);
+}
+
+template <class Family>
+bool KernelLibrary::fill_as(const typename Family::Problem& problem,
+                            const typename Family::Problem& other, const cu::DeviceLimits& limits,
+                            const jit::Variant& variant, Launch& launch) {
   if (variant.family != Family::kStem || !Family::runs_on(limits)) return false;
-  for (const auto& params : Family::space(problem, limits).candidates()) {
+  for (const auto& params : Family::space(other, limits).candidates()) {
     if (jit::param_values(params) != variant.params) continue;
     launch = launch_of<Family>(problem, limits, params);
+    launch.scratch.make_room_for(launch_of<Family>(other, limits, params).scratch);
     return true;
   }
   return false;

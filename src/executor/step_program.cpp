@@ -305,7 +305,7 @@ class Builder {
         {written("codes", codes, std::int64_t{code_rows_} * cols),
          written("scale", scale, std::int64_t{code_rows_} * cols / 128)});
   }
-  bool quantizes_inline() const { return rows_ <= kMostBf16InputTokens; }
+  bool quantizes_inline() const { return deciding_rows(bucket_) <= kMostBf16InputTokens; }
 
   void attention(const Layer& layer, const LayerState& state, LayerKind kind) {
     const float* frequencies =
@@ -589,7 +589,7 @@ class Builder {
     add_linear("shared w2", k_.shared_down, down);
 
     const bool hash = weights.token_experts != nullptr;
-    const bool gate = rows_ <= kMostGateTokens;
+    const bool gate = deciding_rows(bucket_) <= kMostGateTokens;
     if (!gate) {
       auto logits = bf16_linear();
       logits.segments[0] = segment(weights.gate, b_.gate_logits, false);

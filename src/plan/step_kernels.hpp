@@ -13,6 +13,7 @@
 #include "kernel_templates/moe_prefill.space.hpp"
 #include "kernel_templates/moe_prefill_sm90.space.hpp"
 #include "kernel_templates/sparse_mla_decode.space.hpp"
+#include "kernel_templates/sparse_mla_decode_simt.space.hpp"
 #include "kernel_templates/sparse_mla_decode_sm90.space.hpp"
 #include "kernel_templates/sparse_mla_prefill.space.hpp"
 #include "kernel_templates/sparse_mla_prefill_sm90.space.hpp"
@@ -47,12 +48,18 @@ namespace step_kernels_detail {
 template <class Collector>
 StepKernels::Slot want_attention(Collector& collector,
                                  const kernels::SparseMlaDecodeProblem& problem) {
-  using kernels::SparseMlaDecode, kernels::SparseMlaDecodeSm90;
+  using kernels::SparseMlaDecode, kernels::SparseMlaDecodeSm90, kernels::SparseMlaDecodeSimt;
   using kernels::SparseMlaPrefill, kernels::SparseMlaPrefillSm90;
   if (problem.rows > kMostNarrowRows) {
     return SparseMlaPrefillSm90::runs_on(collector.limits())
                ? collector.template want<SparseMlaPrefillSm90, SparseMlaPrefill>(problem)
                : collector.template want<SparseMlaPrefill>(problem);
+  }
+  // One head to a block, without tensor cores: serves where a user pins it, for comparison.
+  if constexpr (requires { collector.pins(SparseMlaDecodeSimt::kStem); }) {
+    if (collector.pins(SparseMlaDecodeSimt::kStem))
+      return collector.template want<SparseMlaDecodeSimt, SparseMlaDecode, SparseMlaDecodeSm90>(
+          problem);
   }
   // Whichever comes first is the default.
   if (SparseMlaDecodeSm90::is_default(problem, collector.limits())) {

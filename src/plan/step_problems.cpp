@@ -87,7 +87,7 @@ StepProblems step_problems(const ModelConfig& config, int tp, const StepBucket& 
   const int hidden = config.hidden_size;
   const int heads = config.num_heads / tp;
   const int inter = config.moe_intermediate_size / tp;
-  const bool inline_quant = rows <= kMostBf16InputTokens;
+  const bool inline_quant = deciding_rows(bucket) <= kMostBf16InputTokens;
   const int csa_entries = static_cast<int>(std::max<std::int64_t>(bucket.context / 4, 1));
   const int index_dims = config.index_heads * config.index_head_dim;
   const int o_cols = config.o_groups * config.o_lora_rank / tp;
@@ -151,7 +151,7 @@ StepProblems step_problems(const ModelConfig& config, int tp, const StepBucket& 
             .tokens = rows};
   if (!inline_quant) p.o_quant = {.tokens = rows, .cols = o_cols, .tiled = true};
   p.wo_b = {.rows = {hidden}, .cols = o_cols, .tokens = rows, .x_bf16 = inline_quant};
-  const bool router_gate = rows <= kMostGateTokens;
+  const bool router_gate = deciding_rows(bucket) <= kMostGateTokens;
   if (!router_gate) p.gate = {.rows = {config.num_experts}, .cols = hidden, .tokens = rows};
   p.router = {.hidden = hidden,
               .experts = config.num_experts,
@@ -165,7 +165,8 @@ StepProblems step_problems(const ModelConfig& config, int tp, const StepBucket& 
                .hidden = hidden,
                .experts = whole_warps(config.num_experts),
                .topk = config.experts_per_token,
-               .whole_experts = tp == 1};
+               .whole_experts = tp == 1,
+               .batch_free = bucket.batch_free};
   if (bucket.wide()) {
     const int top = config.experts_per_token;
     const kernels::MoePrefillProblem product{.tokens = rows,
@@ -226,7 +227,18 @@ StepBucket bucket_of(const StepBucket& step, std::int64_t model_context) {
   bucket.logit_rows = step.logit_rows == 0 ? 0 : std::min(next_power(step.logit_rows), bucket.rows);
   bucket.context = context_bucket(step.context, model_context);
   bucket.sampled = step.sampled;
+  bucket.batch_free = step.batch_free;
   return bucket;
+}
+
+StepBucket widest_batch_free(const StepBucket& bucket, std::int64_t model_context) {
+  return {.rows = kBatchFreeRows,
+          .sequences = kBatchFreeRows,
+          .sequence_rows = kBatchFreeRows,
+          .logit_rows = kBatchFreeRows,
+          .context = context_bucket(model_context, model_context),
+          .sampled = bucket.sampled,
+          .batch_free = true};
 }
 
 }  // namespace ingot

@@ -47,6 +47,8 @@ struct StepBucket {
   int logit_rows = 1;           ///< rows whose logits are wanted; rows themselves where all are
   std::int64_t context = 4096;  ///< tokens of the longest sequence behind the step
   bool sampled = false;         ///< tokens are chosen from the logits
+  /// A row's sums depend on nothing but the row: every such step runs the kernels of the widest.
+  bool batch_free = false;
 
   /// More rows than rings have room for beside their windows: the step's window entries lie beside
   /// the rings until all rows have read them, and kernels for many rows serve it.
@@ -59,6 +61,8 @@ struct StepBucket {
 /// Tokens up to which a linear quantises its bf16 input itself, and the router multiplies its gate.
 constexpr int kMostBf16InputTokens = 16;
 constexpr int kMostGateTokens = 64;
+/// Query tokens of the widest batch-free step.
+constexpr int kBatchFreeRows = kMostNarrowRows;
 /// The window ring of a sequence: 128 entries and those of a narrow step, in whole pages.
 constexpr int kWindowRing = 384;
 /// Rows of one launch of the routed experts in a wide step, and of a sum over ranks.
@@ -122,6 +126,14 @@ struct StepProblems {
   std::optional<kernels::AllGatherProblem> logits;     ///< with more than one rank
   std::optional<kernels::SampleTokensProblem> sample;  ///< where tokens are chosen
 };
+
+/// The rows that decide which launches a step has.
+inline int deciding_rows(const StepBucket& bucket) {
+  return bucket.batch_free ? kBatchFreeRows : bucket.rows;
+}
+
+/// The step whose kernels every batch-free step runs that has the same launches as this one.
+StepBucket widest_batch_free(const StepBucket& bucket, std::int64_t model_context);
 
 /// Where the grouped experts of a step keep what they hand on.
 kernels::MoePrefillWorkspace grouped_workspace(const ModelConfig& config, int tp_size, int rows);

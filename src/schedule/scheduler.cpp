@@ -22,6 +22,7 @@ struct Scheduler::Running {
   std::vector<TokenId> replay = {};
   std::int64_t reached = 0;  ///< the most tokens that its sequence has held
   bool begun = false;        ///< it has had a place
+  bool answered = false;     ///< its first token is chosen
   bool snapshot_taken = false;
   bool cancelled = false;
   bool in_prompt = false;  ///< the newest step fed a chunk of the prompt, and more is left
@@ -343,6 +344,7 @@ bool Scheduler::step() {
 
   ++totals_.steps;
   totals_.sequence_steps += static_cast<std::int64_t>(batch.steps.size());
+  totals_.prompt_steps += batch.prefill_tokens > 0 ? 1 : 0;
   for (std::size_t i = 0; i < batch.steps.size(); ++i) {
     Running& running = *batch.members[i];
     const SequenceStep& step = batch.steps[i];
@@ -370,6 +372,9 @@ bool Scheduler::step() {
     const OutputDelta delta = result.sampled ? running.generation.accept(std::move(*result.sampled))
                                              : running.generation.accept(result.row(0), sampler_);
     ++totals_.generated_tokens;
+    if (!std::exchange(running.answered, true) && running.request.on_first_token) {
+      running.request.on_first_token();
+    }
     if (!delta.empty() && running.request.on_delta) running.request.on_delta(delta);
   }
   // Who had a chunk and wants more goes behind those that wait: a long prompt never holds up the

@@ -39,6 +39,8 @@ struct ScheduledRequest {
   /// and owns it.
   std::optional<std::int64_t> snapshot_at;
   std::function<void(SequenceId)> on_snapshot;
+  /// The answer's first token is chosen, whether or not it brings text.
+  std::function<void()> on_first_token;
   std::function<void(const OutputDelta&)> on_delta;
   std::function<void(GenerationResult)> on_finish;
 };
@@ -89,12 +91,15 @@ class Scheduler {
     std::int64_t reused_tokens = 0;     ///< of prompts that begin as others do
     std::int64_t generated_tokens = 0;  ///< sampled, the ones that ended an answer included
     std::int64_t sequence_steps = 0;    ///< over all steps, how many requests took part
+    std::int64_t prompt_steps = 0;      ///< of the steps, those that fed more than newest tokens
     std::int64_t preemptions = 0;       ///< how often a request gave its room back
     std::int64_t repeated_tokens = 0;   ///< that were fed again because of that
   };
   const Totals& totals() const { return totals_; }
   /// What the engine did, where it has kernels.
   std::optional<EngineCounts> engine_counts() const { return engine_.counts(); }
+  /// What the engine's sequences hold of it.
+  std::optional<EngineRoom> engine_room() const { return engine_.room(); }
 
  private:
   struct Running;

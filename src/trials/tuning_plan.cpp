@@ -12,7 +12,8 @@ namespace {
 class Requests {
  public:
   using Slot = StepKernels::Slot;
-  explicit Requests(const cu::DeviceLimits& device) : device_(device) {}
+  Requests(const cu::DeviceLimits& device, const Overrides& overrides)
+      : device_(device), overrides_(overrides) {}
 
   template <class First, class... Others>
   Slot want(const typename First::Problem& problem) {
@@ -32,10 +33,12 @@ class Requests {
   }
 
   const cu::DeviceLimits& limits() const { return device_; }
+  bool pins(std::string_view family) const { return overrides_.pins_family(family); }
   std::vector<TuningRequest>& requests() { return requests_; }
 
  private:
   const cu::DeviceLimits& device_;
+  const Overrides& overrides_;
   std::vector<TuningRequest> requests_;
   std::vector<std::string> families_;
 };
@@ -181,9 +184,9 @@ std::vector<StepBucket> deployed_buckets(const std::vector<int>& batches,
 
 Result<TuningPlan> tuning_plan(const ModelConfig& config, int tp_size,
                                const std::vector<StepBucket>& buckets,
-                               const cu::DeviceLimits& device) {
+                               const cu::DeviceLimits& device, const Overrides& overrides) {
   try {
-    Requests requests(device);
+    Requests requests(device, overrides);
     std::vector<double> share;               // by slot, of the step in which it has most
     std::vector<std::vector<int>> launches;  // by bucket and slot
     double weight = 1;                       // of a bucket: 1, 1/2, 1/3 …

@@ -7,6 +7,7 @@
 #include "runtime/cuda/device_limits.hpp"
 #include "src/checkpoint/model_config.hpp"
 #include "src/plan/step_problems.hpp"
+#include "tuner/overrides.hpp"
 #include "tuner/tuning_request.hpp"
 
 namespace ingot::trials {
@@ -39,9 +40,11 @@ struct TuningPlan {
 /// Whether all ranks launch the family's kernels together.
 bool is_collective(const std::string& family);
 
+/// @param overrides  a pinned family that serves by a pin alone is in the plan
 /// Errors: unsupported where a kernel has no variant on this card.
 [[nodiscard]] Result<TuningPlan> tuning_plan(const ModelConfig& config, int tp_size,
                                              const std::vector<StepBucket>& buckets,
-                                             const cu::DeviceLimits& device);
+                                             const cu::DeviceLimits& device,
+                                             const Overrides& overrides = {});
 
 }  // namespace ingot::trials

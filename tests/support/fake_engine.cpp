@@ -91,6 +91,11 @@ std::int64_t FakeEngine::pages_in_use() const {
   return pages;
 }
 
+std::optional<EngineRoom> FakeEngine::room() const {
+  if (pages_ == INT64_MAX) return std::nullopt;
+  return EngineRoom{.used = pages_in_use(), .total = pages_};
+}
+
 std::vector<StepLogits> FakeEngine::step(std::span<const SequenceStep> batch) {
   ++steps_;
   if (before_step_) before_step_(steps_);

@@ -28,6 +28,8 @@ class FakeEngine final : public Engine {
   std::int64_t max_rollback() const override { return max_rollback_; }
   Result<std::string> snapshot_bytes(SequenceId sequence) const override;
   Result<SequenceId> restore(std::string_view bytes) override;
+  /// Once set_pages() has said how many there are.
+  std::optional<EngineRoom> room() const override;
   std::vector<StepLogits> step(std::span<const SequenceStep> batch) override;
 
   /// By default, noise that depends on every token of the sequence, with ends now and then.

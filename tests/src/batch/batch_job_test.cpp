@@ -65,6 +65,33 @@ struct Job {
   }
 };
 
+/// Lines of every kind that fails, behind one whose custom_id is "a".
+std::vector<std::string> bad_lines() {
+  const auto bare = [](std::string_view id, std::string_view fields) {
+    const std::string whole = line(id, fields);
+    return whole.substr(0, whole.size() - 1);
+  };
+  return {"null",
+          "[1,2]",
+          "\"x\"",
+          "\xFF\xFE",
+          std::string("\0", 1),
+          "{\"custom_id\": \"z\"}",
+          "not json",
+          bare("nul", "\"seed\": 1").insert(20, 1, '\0'),
+          R"({"custom_id": "1", "url": "/v1/chat/completions"})",
+          R"({"custom_id": "2", "url": "/v1/chat/completions", "body": "text"})",
+          R"({"custom_id": "3", "url": "/v1/embeddings", "body": {}})",
+          bare("4", "\"stream\": true"),
+          bare("5", "\"max_tokens\": 0"),
+          bare("6", "\"max_tokens\": -1"),
+          bare("7", "\"temperature\": NaN"),
+          bare("8", "\"top_p\": 2"),
+          bare("9", "\"seed\": 1, \"seed\": 1"),
+          bare("a", "\"seed\": 1"),  // a second time
+          std::string(std::size_t{17} << 20, ' ') + "x"};
+}
+
 }  // namespace
 
 TEST_CASE("each line is answered with OpenAI's batch object, in input order", "[cpu][batch]") {
@@ -137,30 +164,7 @@ TEST_CASE("a byte-order mark and CRLF are accepted", "[cpu][batch]") {
 
 TEST_CASE("a bad line fails alone and the rest is answered as if it were not there",
           "[cpu][batch]") {
-  const auto bare = [](std::string_view id, std::string_view fields) {
-    const std::string whole = line(id, fields);
-    return whole.substr(0, whole.size() - 1);
-  };
-  const std::vector<std::string> bad{
-      "null",
-      "[1,2]",
-      "\"x\"",
-      "\xFF\xFE",
-      std::string("\0", 1),
-      "{\"custom_id\": \"z\"}",
-      "not json",
-      bare("nul", "\"seed\": 1").insert(20, 1, '\0'),
-      R"({"custom_id": "1", "url": "/v1/chat/completions"})",
-      R"({"custom_id": "2", "url": "/v1/chat/completions", "body": "text"})",
-      R"({"custom_id": "3", "url": "/v1/embeddings", "body": {}})",
-      bare("4", "\"stream\": true"),
-      bare("5", "\"max_tokens\": 0"),
-      bare("6", "\"max_tokens\": -1"),
-      bare("7", "\"temperature\": NaN"),
-      bare("8", "\"top_p\": 2"),
-      bare("9", "\"seed\": 1, \"seed\": 1"),
-      bare("a", "\"seed\": 1"),  // a second time
-      std::string(std::size_t{17} << 20, ' ') + "x"};
+  const std::vector<std::string> bad = bad_lines();
   Job clean;
   const Ran expected = clean.run(line("a", "\"max_tokens\": 9") + line("b", "\"max_tokens\": 9"));
   Job job;
@@ -180,6 +184,41 @@ TEST_CASE("a bad line fails alone and the rest is answered as if it were not the
     CHECK(ran.lines[i]["error"]["line"] == i + 1);
     CHECK(ran.lines[i]["error"]["message"].get<std::string>().find(fmt::format("line {}", i + 1)) ==
           0);
+  }
+}
+
+TEST_CASE("bad lines under load neither delay nor change a good one", "[cpu][batch]") {
+  constexpr std::size_t kGood = 160;
+  std::vector<std::string> bad = bad_lines();
+  bad.pop_back();  // 17 MiB: once is enough
+  std::string good, mixed;
+  for (std::size_t i = 0; i < kGood; ++i) {
+    const std::string one = line(i == 0 ? "a" : fmt::format("good {}", i),
+                                 fmt::format("\"max_tokens\": {}", 1 + i * 7 % 23));
+    good += one;
+    mixed += one;
+    for (std::size_t b = 0; b < 1 + i % 5; ++b)
+      mixed += bad[(i * 3 + b) % bad.size()] + "\n";
+  }
+  Job clean, loaded;
+  clean.options.order = loaded.options.order = OutputOrder::finish;
+  clean.scheduling.max_batch = loaded.scheduling.max_batch = 6;
+  const Ran expected = clean.run(good);
+  const Ran ran = loaded.run(mixed);
+  CHECK(ran.counts.answered == static_cast<std::int64_t>(kGood));
+  CHECK(ran.counts.failed > 400);
+  // Not a step more, and the good ones end in the order in which they ended without the bad.
+  CHECK(loaded.engine.steps() == clean.engine.steps());
+  CHECK(loaded.engine.tokens_fed() == clean.engine.tokens_fed());
+  std::vector<json> answers;
+  for (const json& one : ran.lines) {
+    if (one["error"].is_null()) answers.push_back(one);
+  }
+  REQUIRE(answers.size() == expected.lines.size());
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    CHECK(answers[i]["custom_id"] == expected.lines[i]["custom_id"]);
+    CHECK(answers[i]["response"]["body"]["choices"] ==
+          expected.lines[i]["response"]["body"]["choices"]);
   }
 }
 

@@ -94,6 +94,31 @@ TEST_CASE("bench decode prints a table, JSON lines and a roofline", "[cpu][bench
   CHECK_THAT(svg, Contains("<svg") && Contains("1 x 64") && Contains("3 x 64"));
 }
 
+TEST_CASE("bench serve on a card prints what a scheduler reaches beside decode steps alone",
+          "[cpu][bench]") {
+  const test::TempDir dir;
+  BenchOptions options;
+  options.what = BenchOptions::What::serve;
+  options.config_json = tiny_config();
+  options.layers = 3;
+  options.concurrency = {2};
+  options.requests = 2;
+  options.input = {.least = 1, .most = 1};
+  options.output = {.least = 2, .most = 2};
+  options.steps = 1;
+  options.json = dir / "lines.jsonl";
+  const std::string table = bench(options);
+  INFO(table);
+  CHECK_THAT(table, Catch::Contains("host card") && Catch::Contains("tokens/s"));
+  const json line = json::parse(test::read_file(options.json));
+  CHECK(line["bench"] == "serve");
+  CHECK(line["synthetic"] == true);
+  CHECK(line["generated_tokens"] == 4);
+  CHECK(line["decode_alone_tokens_per_s"] > 0);
+  CHECK(line["graph_steps"] > 0);
+  CHECK(line["kernels_compiled"] == 0);
+}
+
 TEST_CASE("bench prefill prints how long a prompt takes", "[cpu][bench]") {
   const test::TempDir dir;
   BenchOptions options;

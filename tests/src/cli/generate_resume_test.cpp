@@ -8,6 +8,7 @@
 #include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <sstream>
 #include <thread>
 
@@ -50,11 +51,11 @@ std::vector<json> lines_of(const std::string& text) {
 
 /// Waits, within the program's `then`, until a file has so many bytes.
 void wait_for_bytes(const fs::path& file, std::uintmax_t bytes) {
-  for (int i = 0; i < 1000; ++i) {
+  for (int i = 0; i < 20'000; ++i) {
     std::error_code error;
     const auto size = fs::file_size(file, error);
     if (!error && size >= bytes) return;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 
@@ -112,29 +113,80 @@ TEST_CASE("an interrupt ends the lines in flight, and --resume answers the other
   CHECK(read_file(folder / "out") == read_file(folder / "whole"));
 }
 
-TEST_CASE("a batch that is killed anywhere ends as one that was not", "[cpu][cli]") {
+TEST_CASE("a batch that is killed at twenty points ends as one that was not", "[cpu][cli]") {
+  constexpr int kLines = 60, kRuns = 4, kKills = 5;
   const TempDir folder;
   std::string input;
-  for (int i = 0; i < 24; ++i)
+  for (int i = 0; i < kLines; ++i)
     input += i == 5 ? "broken\n" : line(std::to_string(i), 3 + i % 7);
   write_file(folder / "in.jsonl", input);
   REQUIRE(generate(folder / "in.jsonl", folder / "whole", {"--order", "input"}).status == 1);
   const auto size = fs::file_size(folder / "whole");
-  for (const std::uintmax_t share : {1u, 30u, 70u}) {
-    CAPTURE(share);
+  std::mt19937 random(20);
+  for (int run = 0; run < kRuns; ++run) {
     fs::remove(folder / "out");
-    const auto ran = generate_until(folder / "in.jsonl", folder / "out", 1 + share * size / 100,
-                                    SIGKILL, {"--max-batch", "3"});
-    if (ran.status != 137) continue;  // it was quicker
-    // And the power went, too.
-    std::string partial = read_file(folder / "out.partial");
-    write_file(folder / "out.partial", partial + "{\"id\": \"batch_re");
-    const auto again = generate(folder / "in.jsonl", folder / "out",
-                                {"--resume", "--order", "input", "--max-batch", "5"});
-    CAPTURE(again.err);
+    for (int kill = 0; kill < kKills; ++kill) {
+      // Anywhere in this kill's share of the output; the last tenth may be done too soon.
+      const auto bytes = 1 + size * 9 / 10 *
+                                 (1000 * static_cast<unsigned>(kill) + random() % 1000) /
+                                 (1000 * kKills);
+      CAPTURE(run, kill, bytes, size);
+      std::vector<std::string> how{"--max-batch", std::to_string(1 + random() % 6)};
+      if (kill > 0) how.emplace_back("--resume");
+      const auto ran =
+          generate_until(folder / "in.jsonl", folder / "out", bytes, SIGKILL, std::move(how));
+      CAPTURE(ran.err);
+      REQUIRE(ran.status == 137);
+      // And the power went, too.
+      const std::string partial = read_file(folder / "out.partial");
+      if (kill % 2 == 0) write_file(folder / "out.partial", partial + "{\"id\": \"batch_re");
+    }
+    const auto last = generate(folder / "in.jsonl", folder / "out",
+                               {"--resume", "--order", "input", "--max-batch", "5"});
+    CAPTURE(last.err);
+    CHECK(last.status == 1);
     REQUIRE(fs::exists(folder / "out"));
     CHECK(read_file(folder / "out") == read_file(folder / "whole"));
   }
+}
+
+TEST_CASE("a run that is gone on with has the status of its output, old failures included",
+          "[cpu][cli]") {
+  const TempDir folder;
+  write_file(folder / "bad.jsonl", "{}\n" + line("a", 3));
+  REQUIRE(generate(folder / "bad.jsonl", folder / "out").status == 1);
+  const auto again = generate(folder / "bad.jsonl", folder / "out", {"--resume"});
+  CAPTURE(again.err);
+  CHECK(again.status == 1);
+  CHECK(again.err.find("2 were there already, 1 of them failed") != std::string::npos);
+  write_file(folder / "good.jsonl", line("a", 3));
+  REQUIRE(generate(folder / "good.jsonl", folder / "fine").status == 0);
+  CHECK(generate(folder / "good.jsonl", folder / "fine", {"--resume"}).status == 0);
+}
+
+// Hidden: it takes minutes.
+TEST_CASE("ten thousand lines pass through the built-in model on the CPU", "[.][cpu][cli][long]") {
+  constexpr int kLines = 10'000;
+  const TempDir folder;
+  std::string input;
+  for (int i = 0; i < kLines; ++i)
+    input += line(std::to_string(i), 1 + i % 5);
+  write_file(folder / "in.jsonl", input);
+  const auto model =
+      fs::absolute(golden_dir()).parent_path().parent_path() / "configs/models/ingot-tiny";
+  const auto ran =
+      run_ingot({"generate", "--model", model, "--device", "cpu", "--max-batch", "64", "--input",
+                 folder / "in.jsonl", "--output", folder / "out", "--order", "input"});
+  fmt::print("{}\n", ran.err.substr(std::min(ran.err.size(), ran.err.rfind("answered") - 6)));
+  REQUIRE(ran.status == 0);
+  const auto lines = lines_of(read_file(folder / "out"));
+  REQUIRE(lines.size() == kLines);
+  for (int i = 0; i < kLines; ++i) {
+    const json& one = lines[static_cast<std::size_t>(i)];
+    REQUIRE(one["custom_id"] == std::to_string(i));
+    REQUIRE(one["response"]["body"]["usage"]["completion_tokens"] == 1 + i % 5);
+  }
+  CHECK(ran.peak_bytes < (std::size_t{300} << 20));
 }
 
 TEST_CASE("lines that failed are answered again where that is asked for", "[cpu][cli]") {
@@ -145,7 +197,8 @@ TEST_CASE("lines that failed are answered again where that is asked for", "[cpu]
   write_file(folder / "bad.jsonl", bad + line("b", 3) + "{}\n" + line("b", 4));
   REQUIRE(generate(folder / "bad.jsonl", folder / "out").status == 1);
   const auto kept = generate(folder / "in.jsonl", folder / "out", {"--resume"});
-  CHECK(kept.err.find("4 were there already") != std::string::npos);
+  CHECK(kept.err.find("4 were there already, 3 of them failed") != std::string::npos);
+  CHECK(kept.status == 1);
   const auto again = generate(folder / "in.jsonl", folder / "out",
                               {"--resume", "--retry-failed", "--order", "input"});
   CAPTURE(again.err);

@@ -83,6 +83,21 @@ TEST_CASE("bench takes batches, contexts and a model or the shape of one", "[cpu
   CHECK(prefill.tokens == 8192);
   CHECK(prefill.chunk == 256);
   CHECK(prefill.json == "out");
+  const auto serve = parsed<BenchOptions>(
+      {"bench", "serve", "--model", "m", "--concurrency", "64,1", "--input", "20..4000", "--output",
+       "9", "--requests", "12", "--device", "cpu", "--pin", "rms_norm.VECTOR=8"});
+  CHECK(serve.what == BenchOptions::What::serve);
+  CHECK(serve.concurrency == std::vector<int>{1, 64});
+  CHECK(serve.input == TokenRange{.least = 20, .most = 4000});
+  CHECK(serve.output == TokenRange{.least = 9, .most = 9});
+  CHECK(serve.requests == 12);
+  CHECK(serve.device == "cpu");
+  CHECK(serve.pins == std::vector<std::string>{"rms_norm.VECTOR=8"});
+  refused({"bench", "serve", "--model", "m", "--input", "0"}, "--input");
+  refused({"bench", "serve", "--model", "m", "--input", "9..3"}, "--input");
+  refused({"bench", "serve", "--model", "m", "--output", "3.."}, "--output");
+  refused({"bench", "serve", "--model", "m", "--concurrency", "0"}, "--concurrency");
+  refused({"bench", "serve", "--model", "m", "--device", "tpu"}, "--device");
   const auto kernels = parsed<BenchOptions>(
       {"bench", "kernels", "--model", "m", "--family", "sparse_mla,moe", "--heads", "64,8",
        "--batch", "1,128", "--keys", "8K,128K", "--prompt-rows", "256", "--all-candidates"});
