@@ -53,16 +53,30 @@ struct MoePrefillSm90 {
   static Space<Params> space(const Problem& problem, const cu::DeviceLimits& device) {
     const Params base = default_params(problem);
     return Space<Params>(base)
-        .axis(&Params::TOKENS, {64, 96, 112, 128})
+        .axis(&Params::TOKENS, {112, 128})
         .axis(&Params::N_STEP, {16, 32})
-        .axis(&Params::STAGES, {3, 4, 5})
+        .axis(&Params::STAGES, {4, 5})
+        .axis(&Params::TURNS, {0, 1})
+        .axis(&Params::MULTICAST, {false, true})
         .keep_if("shared memory fits",
                  [=](const Params& c) { return smem_bytes(c) <= device.smem_per_block_bytes; })
         .keep_if("a tile is whole steps of the mma's N",
                  [](const Params& c) { return c.TOKENS % c.N_STEP == 0; })
-        .keep_if("a product has whole tiles", [](const Params& c) {
-          return c.INTER % 128 == 0 && c.HIDDEN % MOE_PREFILL_ROWS == 0;
-        });
+        .keep_if(
+            "a product has whole tiles",
+            [](const Params& c) { return c.INTER % 128 == 0 && c.HIDDEN % MOE_PREFILL_ROWS == 0; })
+        .keep_if("blocks in pairs have whole pairs of tiles",
+                 [](const Params& c) {
+                   return !c.MULTICAST ||
+                          (c.DOWN ? c.HIDDEN / MOE_PREFILL_ROWS : c.INTER / 128) % 2 == 0;
+                 })
+        // From here on: legal, but cannot be the fastest.
+        .keep_if(
+            "the longest ring that fits; fine steps, and registers for turns, of the narrower tile",
+            [](const Params& c) {
+              return c.TOKENS == 112 ? c.N_STEP == 16 && c.STAGES == 5
+                                     : c.N_STEP == 32 && c.STAGES == 4 && c.TURNS == 0;
+            });
   }
 
   /// One block per multiprocessor walks over the tiles.
@@ -77,11 +91,7 @@ struct MoePrefillSm90 {
   }
 
   static std::vector<Problem> sample_problems() {
-    std::vector<Problem> problems;
-    for (const bool down : {false, true})
-      for (const int inter : {2048, 256})
-        problems.push_back({.inter = inter, .whole_experts = inter == 2048, .down = down});
-    return problems;
+    return {{.down = false}, {.down = true}, {.inter = 256, .whole_experts = false, .down = true}};
   }
 };
 

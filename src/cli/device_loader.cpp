@@ -22,7 +22,8 @@
 namespace ingot {
 namespace {
 
-/// The steps that a run with these options may make.
+/// The steps that a run with these options may make, but for the wide ones: their trials take
+/// longer than a first run should wait, and are left to `ingot prewarm`.
 std::vector<StepBucket> buckets_of(const DeviceLoadOptions& options, const ModelConfig& config) {
   const std::int64_t most =
       options.max_context > 0 ? options.max_context : config.max_position_embeddings;
@@ -36,9 +37,10 @@ std::vector<StepBucket> buckets_of(const DeviceLoadOptions& options, const Model
       values.push_back(value);
     return values;
   };
-  return trials::deployed_buckets(powers(std::min(options.max_batch, kMostNarrowRows)),
-                                  powers(step_rows_of(options.prefill_chunk)), contexts,
-                                  can_sample(config));
+  return trials::deployed_buckets(
+      powers(std::min(options.max_batch, kMostNarrowRows)),
+      powers(std::min(step_rows_of(options.prefill_chunk), kMostNarrowRows)), contexts,
+      can_sample(config));
 }
 
 }  // namespace

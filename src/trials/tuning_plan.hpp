@@ -13,7 +13,8 @@
 namespace ingot::trials {
 
 /// The buckets of a deployment, those that matter most first: decode steps of one sequence, then
-/// whole chunks of prompts, then larger batches; each from the shortest context on.
+/// whole chunks of prompts, then larger batches; each from the shortest context on. Last, the wide
+/// steps of long prompts, at the shortest context alone.
 /// @param batches  sequences of a decode step, ascending
 /// @param chunks   tokens of a prompt's step, likewise; may be empty
 /// @param sampled  tokens are chosen on the card

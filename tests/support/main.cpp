@@ -23,7 +23,7 @@ int reasons = 0;  // given for skipping, in the cases that have ended
 
 /// A test that needs a GPU may hang in a driver or on another rank; nothing but ending the process
 /// helps then. The message says which test and what it noted last.
-constexpr unsigned kGpuTestSeconds = 20, kLongGpuTestSeconds = 180;
+constexpr unsigned kGpuTestSeconds = 60, kLongGpuTestSeconds = 180;
 char running_test[256];
 
 void end_hung_test(int) {

@@ -99,7 +99,8 @@ std::vector<PrefillCell> prefill_cells() {
 }
 
 std::string PrefillCandidate::brief() const {
-  return fmt::format("t{} n{} s{}", gate_up.TOKENS, gate_up.N_STEP, gate_up.STAGES);
+  return fmt::format("t{} n{} s{} o{} m{}", gate_up.TOKENS, gate_up.N_STEP, gate_up.STAGES,
+                     gate_up.TURNS, gate_up.MULTICAST ? 1 : 0);
 }
 std::vector<jit::Variant> PrefillCandidate::variants(bool whole_experts) const {
   ExpertJoin::Params join;
@@ -380,8 +381,8 @@ int run_prefill(std::shared_ptr<const cu::DriverApi> driver, const CubinFolder& 
         continue;
       }
       fmt::print("{}, {}: {:.0f} ({:.0f}), {:.0f} | {:.1f} {:.1f} {:.0f} {:.0f} {:.1f} | {:.1e}\n",
-                 cell.name(), candidate.brief(), o.all.median_us, o.all.min_us,
-                 cell.flops() / o.all.median_us * 1e-6, o.order.median_us, o.gather.median_us,
+                 cell.name(), candidate.brief(), 5 * o.all.median_us, 5 * o.all.min_us,
+                 cell.flops() / (5 * o.all.median_us) * 1e-6, o.order.median_us, o.gather.median_us,
                  o.gate_up.median_us, o.down.median_us, o.join.median_us, o.relative_error);
       std::fflush(stdout);
     }

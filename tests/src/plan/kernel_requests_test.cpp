@@ -156,7 +156,7 @@ TEST_CASE("a plan makes the lists of keys for each bucket", "[cpu][plan]") {
       if (use.tuning.families().front() == "attention_slots") titles.insert(use.tuning.title());
     return titles;
   };
-  const std::string ring = " ring=384 page_entries=64 hca_slots=";
+  const std::string ring = " ring=384 wide=0 page_entries=64 hca_slots=";
   CHECK(lists(real_config()) ==
         std::set<std::string>{"attention_slots rows=1 window=128" + ring + "1",
                               "attention_slots rows=1 window=128" + ring + "8192",

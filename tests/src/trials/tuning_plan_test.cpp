@@ -71,6 +71,12 @@ TEST_CASE("buckets of one sequence come first, then whole chunks, then larger ba
   CHECK(buckets[2].logit_rows == 1);
   CHECK(buckets[4].sequence_rows == 64);
   CHECK(buckets[6].sequences == 8);
+  const auto wide = trials::deployed_buckets({1, 8}, {1, 64, 512, 2048}, {4096, 32768}, true);
+  REQUIRE(wide.size() == 8);
+  CHECK(wide[5].sequences == 8);
+  CHECK(wide[6].rows == 2048);
+  CHECK(wide[6].context == 4096);
+  CHECK(wide[7].rows == 512);
 }
 
 TEST_CASE("a trial worker's command line says all that it is told", "[cpu][trials]") {
