@@ -42,8 +42,7 @@ constexpr int X_TILE_BYTES = TOKENS * GROUPED_LINE;
 constexpr int INPUTS = W_STAGES * FP8_TILE_BYTES;
 constexpr int W_FULL = INPUTS + X_STAGES * X_TILE_BYTES, W_FREE = W_FULL + W_STAGES * 8;
 constexpr int X_FULL = W_FREE + W_STAGES * 8, X_FREE = X_FULL + X_STAGES * 8;
-static_assert(X_FREE + X_STAGES * 8 ==
-                  grouped_linear_sm90_smem_bytes(TOKENS, W_STAGES, X_STAGES),
+static_assert(X_FREE + X_STAGES * 8 == grouped_linear_sm90_smem_bytes(TOKENS, W_STAGES, X_STAGES),
               "host and device agree on the shared memory");
 
 // A place in a ring: its stage, and the parity of the round.
@@ -82,8 +81,8 @@ __forceinline__ void run_producer(const GroupedLinearArgs& args, u32 shared) {
   for (Tiles tiles(args); tiles.exists(); tiles.advance()) {
     const int strip = tiles.strip(), rows = min(TOKENS, args.tokens - tiles.token());
     const int group = strip * FP8_TILE / args.group_rows;
-    const bf16* from = args.x + static_cast<i64>(tiles.token() + first) * args.x_stride +
-                       group * COLS + chunk * 8;
+    const bf16* from =
+        args.x + static_cast<i64>(tiles.token() + first) * args.x_stride + group * COLS + chunk * 8;
     const fp8_e4m3* weights = args.weight + static_cast<i64>(strip) * K_TILES * FP8_TILE_BYTES;
 #pragma unroll 1
     for (int k = 0; k < K_TILES; ++k) {
@@ -171,9 +170,9 @@ __forceinline__ void run_math(const GroupedLinearArgs& args, u32 shared) {
         wgmma::fence();
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-          wgmma::mma_bf16_registers<TOKENS>(
-              d, a[4 * half + i], wgmma::tile_descriptor(place + i * wgmma::kStep32),
-              k + half + i > 0 ? 1 : 0);
+          wgmma::mma_bf16_registers<TOKENS>(d, a[4 * half + i],
+                                            wgmma::tile_descriptor(place + i * wgmma::kStep32),
+                                            k + half + i > 0 ? 1 : 0);
         wgmma::commit();
       }
       wgmma::wait<0>();

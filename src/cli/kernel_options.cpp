@@ -51,8 +51,10 @@ CLI::App* add_prewarm(CLI::App& app, PrewarmFlags& flags) {
                    "architectures; default: those of this machine's cards; needs no GPU")
       ->type_name("sm_90a[,sm_120a]");
   prewarm->add_option("--tp", flags.tp, "tensor parallel ranks (default 1)")->type_name("N");
-  prewarm->add_option("--batch", flags.batch, "batch buckets; above 256 tokens of a prompt alone (default " +
-                                                flags.batch + ")")
+  prewarm
+      ->add_option(
+          "--batch", flags.batch,
+          "batch buckets; above 256 tokens of a prompt alone (default " + flags.batch + ")")
       ->type_name("N[,N]");
   prewarm->add_option("--context", flags.context, "context buckets (default " + flags.context + ")")
       ->type_name("N[,N]");

@@ -351,9 +351,8 @@ TEST_CASE("whatever step the engine runs, its untuned kernels are in prewarm's d
           "[cpu][plan]") {
   const auto limits = value_or_throw(cu::limits_of_arch("sm_90a"));
   const ModelConfig config = real_config();
-  const PlanScope scope{
-      .batch_buckets = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096},
-      .context_buckets = {4096, 32768, 131072}};
+  const PlanScope scope{.batch_buckets = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096},
+                        .context_buckets = {4096, 32768, 131072}};
   std::set<std::string> planned;
   for (const auto& set : value_or_throw(kernel_requests(config, scope, limits)))
     planned.insert(jit::describe(set.candidates.front()));

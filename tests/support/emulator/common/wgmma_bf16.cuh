@@ -76,7 +76,8 @@ void mma_bf16_registers(float (&d)[N / 8][4], const u32 (&a)[4], u64 b, int accu
         for (const Bf16Operands& o : threads)
           if (o.b != threads[0].b || o.accumulate != threads[0].accumulate)
             throw std::runtime_error("threads of a warpgroup disagree on an mma's operands");
-        test::emulator::queue_product([threads = std::move(threads)] { multiply_bf16<N>(threads); });
+        test::emulator::queue_product(
+            [threads = std::move(threads)] { multiply_bf16<N>(threads); });
       },
       nullptr);
 }
