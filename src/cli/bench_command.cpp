@@ -170,9 +170,11 @@ class BenchRun {
     const int widest = *std::max_element(options_.concurrency.begin(), options_.concurrency.end());
     const std::int64_t longest = options_.input.most + options_.output.most;
     const DecodeCell all{.batch = widest, .context = longest};
-    // Decode steps alone are as long again as they are timed for.
-    const std::int64_t context = std::min<std::int64_t>(
-        longest + timed_decode_tokens(options_.steps), config_.max_position_embeddings);
+    // Decode steps alone are as long again as they are timed for, behind some tokens.
+    constexpr std::int64_t kFewestBefore = 8;
+    const std::int64_t timed = timed_decode_tokens(options_.steps);
+    const std::int64_t context = std::min<std::int64_t>(std::max(longest, kFewestBefore) + timed,
+                                                        config_.max_position_embeddings);
     const auto engine = start({.max_context = context,
                                .max_sequences = widest,
                                .context_tokens = context_tokens_of({all}),
@@ -187,9 +189,7 @@ class BenchRun {
         *engine, tokenizer, options_, subject_,
         [&](int batch, std::int64_t mean) {
           // Its sequences end where the others are in the mean.
-          const DecodeCell cell{
-              .batch = batch,
-              .context = std::max(mean, timed_decode_tokens(options_.steps) + std::int64_t{8})};
+          const DecodeCell cell{.batch = batch, .context = std::max(mean, timed + kFewestBefore)};
           const DecodeResult result =
               measure_decode(*engine, options_.tp_size, cell, options_.steps, subject_.rates);
           return result.refusal.empty() ? result.tokens_per_s() : 0.0;
