@@ -49,7 +49,7 @@ struct IndexerScoresSm90 {
     base.PAGE_ENTRIES = problem.page_entries;
     base.PAGE_BYTES = problem.page_bytes;
     return Space<Params>(base)
-        .axis(&Params::WARPGROUPS, {1, 2, 4, 5, 6})
+        .axis(&Params::WARPGROUPS, {1, 2, 4, 5})
         .axis(&Params::KEY_TILES, {1, 2})
         .axis(&Params::STAGES, {4, 8, 12})
         .axis(&Params::RESIDENT, {1, 2, 4})
@@ -60,7 +60,7 @@ struct IndexerScoresSm90 {
                  [=](const Params& c) { return problem.rows_together % c.ROWS == 0; })
         .keep_if(
             "a multiprocessor's warpgroups fit its registers",
-            [](const Params& c) { return c.WARPGROUPS * c.RESIDENT <= (c.KEY_TILES > 1 ? 4 : 6); })
+            [](const Params& c) { return c.WARPGROUPS * c.RESIDENT <= (c.KEY_TILES > 1 ? 4 : 5); })
         .keep_if("enough keys travel at a time",
                  [](const Params& c) {
                    return c.WARPGROUPS * c.RESIDENT * c.KEY_TILES * c.STAGES >= 16;
