@@ -53,7 +53,7 @@ struct MoePrefillSm90 {
   static Space<Params> space(const Problem& problem, const cu::DeviceLimits& device) {
     const Params base = default_params(problem);
     return Space<Params>(base)
-        .axis(&Params::TOKENS, {112, 128})
+        .axis(&Params::TOKENS, {112})
         .axis(&Params::N_STEP, {16, 32})
         .axis(&Params::STAGES, {4, 5})
         .axis(&Params::TURNS, {0, 1})
