@@ -15,6 +15,7 @@
 #include "tests/gpu/device_model.hpp"
 
 using namespace ingot;
+using test::relative_error;
 
 namespace {
 
@@ -74,15 +75,6 @@ StepLogits all_logits(Engine& engine, std::span<const TokenId> tokens) {
   StepLogits logits = std::move(engine.step({&step, 1})[0]);
   engine.release(sequence);
   return logits;
-}
-
-double relative_error(std::span<const float> got, std::span<const float> wanted) {
-  double difference = 0, norm = 0;
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
-    difference += std::pow(got[i] - wanted[i], 2.0);
-    norm += std::pow(wanted[i], 2.0);
-  }
-  return std::sqrt(difference / norm);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 using namespace ingot;
 using test::device_engine;
+using test::relative_error;
 using test::some_tokens;
 
 namespace {
@@ -59,15 +60,6 @@ class Batch {
   std::size_t next_ = 0;
   std::vector<SequenceId> ids_;
 };
-
-double relative_error(const std::vector<float>& got, const std::vector<float>& wanted) {
-  double difference = 0, norm = 0;
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
-    difference += std::pow(got[i] - wanted[i], 2.0);
-    norm += std::pow(wanted[i], 2.0);
-  }
-  return std::sqrt(difference / norm);
-}
 
 }  // namespace
 

@@ -11,29 +11,12 @@
 
 using namespace ingot;
 using test::device_engine;
+using test::median;
+using test::relative_error;
+using test::run;
 using test::some_tokens;
 
 namespace {
-
-StepLogits run(Engine& engine, SequenceId sequence, std::span<const TokenId> tokens,
-               LogitsOf logits = LogitsOf::all) {
-  const SequenceStep step{sequence, tokens, logits};
-  return std::move(engine.step({&step, 1})[0]);
-}
-
-double relative_error(std::span<const float> got, std::span<const float> wanted) {
-  double difference = 0, norm = 0;
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
-    difference += std::pow(got[i] - wanted[i], 2.0);
-    norm += std::pow(wanted[i], 2.0);
-  }
-  return std::sqrt(difference / norm);
-}
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
 
 std::string saved(const Engine& engine, SequenceId sequence) {
   return value_or_throw(engine.snapshot_bytes(sequence));

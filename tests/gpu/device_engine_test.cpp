@@ -9,6 +9,7 @@
 
 using namespace ingot;
 using test::device_engine;
+using test::run;
 using test::some_tokens;
 
 namespace {
@@ -33,12 +34,6 @@ Agreement agreement(const StepLogits& got, const StepLogits& wanted) {
   }
   std::ranges::sort(errors);
   return {errors[errors.size() / 2], static_cast<double>(same) / wanted.rows};
-}
-
-StepLogits run(Engine& engine, SequenceId sequence, std::span<const TokenId> tokens,
-               LogitsOf logits = LogitsOf::all) {
-  const SequenceStep step{.sequence = sequence, .tokens = tokens, .logits = logits};
-  return std::move(engine.step({&step, 1})[0]);
 }
 
 }  // namespace

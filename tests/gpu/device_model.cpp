@@ -1,6 +1,7 @@
 #include "tests/gpu/device_model.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <thread>
 
 #include "kernel_templates/family.hpp"
@@ -91,6 +92,26 @@ std::unique_ptr<DeviceEngine> synthetic_engine(const ModelConfig& config, Device
                      [&](const cu::Context& context, const executor::WeightOptions& which) {
                        return executor::DeviceWeights::synthetic(context, config, which);
                      });
+}
+
+StepLogits run(Engine& engine, SequenceId sequence, std::span<const TokenId> tokens,
+               LogitsOf logits) {
+  const SequenceStep step{.sequence = sequence, .tokens = tokens, .logits = logits};
+  return std::move(engine.step({&step, 1})[0]);
+}
+
+double relative_error(std::span<const float> got, std::span<const float> wanted) {
+  double difference = 0, norm = 0;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    difference += std::pow(got[i] - wanted[i], 2.0);
+    norm += std::pow(wanted[i], 2.0);
+  }
+  return std::sqrt(difference / norm);
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
 }
 
 }  // namespace ingot::test

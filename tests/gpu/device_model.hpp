@@ -2,7 +2,9 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "runtime/cuda/context.hpp"
 #include "src/executor/device_engine.hpp"
@@ -27,5 +29,14 @@ std::unique_ptr<DeviceEngine> device_engine(const Checkpoint& checkpoint, Device
 /// The same with made-up weights.
 std::unique_ptr<DeviceEngine> synthetic_engine(const ModelConfig& config, DeviceOptions options,
                                                int tp);
+
+/// One step of one sequence.
+StepLogits run(Engine& engine, SequenceId sequence, std::span<const TokenId> tokens,
+               LogitsOf logits = LogitsOf::all);
+
+/// The Euclidean norm of the difference over that of what is wanted.
+double relative_error(std::span<const float> got, std::span<const float> wanted);
+/// The upper of two in the middle; there is at least one value.
+double median(std::vector<double> values);
 
 }  // namespace ingot::test

@@ -9,14 +9,10 @@
 
 using namespace ingot;
 using test::device_engine;
+using test::run;
 using test::some_tokens;
 
 namespace {
-
-StepLogits run(Engine& engine, SequenceId sequence, std::span<const TokenId> tokens) {
-  const SequenceStep step{.sequence = sequence, .tokens = tokens, .logits = LogitsOf::all};
-  return std::move(engine.step({&step, 1})[0]);
-}
 
 /// Median relative error of rows, and the share of rows with the same best token.
 std::pair<double, double> agreement(const StepLogits& got, const StepLogits& wanted) {
