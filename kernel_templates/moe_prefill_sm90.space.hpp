@@ -53,7 +53,7 @@ struct MoePrefillSm90 {
   static Space<Params> space(const Problem& problem, const cu::DeviceLimits& device) {
     const Params base = default_params(problem);
     return Space<Params>(base)
-        .axis(&Params::TOKENS, {112})
+        .axis(&Params::TOKENS, {112, 128})
         .axis(&Params::N_STEP, {16, 32})
         .axis(&Params::STAGES, {4, 5})
         .axis(&Params::TURNS, {0, 1})
@@ -70,6 +70,8 @@ struct MoePrefillSm90 {
                    return !c.MULTICAST ||
                           (c.DOWN ? c.HIDDEN / MOE_PREFILL_ROWS : c.INTER / 128) % 2 == 0;
                  })
+        .keep_if("registers for fp32 outputs of a wide tile",
+                 [](const Params& c) { return c.TOKENS <= 112 || !c.DOWN || c.ROUND_EXPERTS; })
         // From here on: legal, but cannot be the fastest.
         .keep_if(
             "the longest ring that fits; fine steps, and registers for turns, of the narrower tile",
