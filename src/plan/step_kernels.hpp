@@ -8,6 +8,7 @@
 #include "kernel_templates/fp8_linear_sm90.space.hpp"
 #include "kernel_templates/grouped_linear.space.hpp"
 #include "kernel_templates/grouped_linear_sm90.space.hpp"
+#include "kernel_templates/hc_pre_wide.space.hpp"
 #include "kernel_templates/indexer_scores.space.hpp"
 #include "kernel_templates/indexer_scores_sm90.space.hpp"
 #include "kernel_templates/moe_prefill.space.hpp"
@@ -82,6 +83,14 @@ StepKernels::Slot want_scores(Collector& collector, const kernels::IndexerScores
 }
 
 template <class Collector>
+StepKernels::Slot want_hyper_connection(Collector& collector,
+                                        const kernels::HcPreProblem& problem) {
+  using kernels::HcPre, kernels::HcPreWide;
+  return HcPreWide::takes(problem) ? collector.template want<HcPreWide, HcPre>(problem)
+                                   : collector.template want<HcPre>(problem);
+}
+
+template <class Collector>
 StepKernels::Slot want_grouped_linear(Collector& collector,
                                       const kernels::GroupedLinearProblem& problem) {
   using kernels::GroupedLinear, kernels::GroupedLinearSm90;
@@ -134,8 +143,8 @@ StepKernels StepKernels::want(Collector& collector, const ModelConfig& config,
   };
   add.template operator()<kernels::AttentionSlots>(k.slots, p.slots);
   add.template operator()<kernels::Embedding>(k.embedding, p.embedding);
-  add.template operator()<kernels::HcPre>(k.hc_first, p.hc_first);
-  add.template operator()<kernels::HcPre>(k.hc_between, p.hc_between);
+  keep(k.hc_first, want_hyper_connection(collector, p.hc_first));
+  keep(k.hc_between, want_hyper_connection(collector, p.hc_between));
   linear(k.wq_a_wkv, p.wq_a_wkv);
   if (p.q_quant) add.template operator()<kernels::ActQuant>(k.q_quant, *p.q_quant);
   if (swa || hca) linear(k.wq_b, p.wq_b);
