@@ -83,7 +83,7 @@ KernelWork kernel_work(const std::string& family, std::span<const ProblemField> 
   const Numbers n(problem);
   if (family.starts_with("fp8_linear"))
     return linear(n, kFp8Weight, n("x_bf16") > 0 ? kBf16 : 1, true);
-  if (family == "bf16_linear") return linear(n, kBf16, kBf16, false);
+  if (family.starts_with("bf16_linear")) return linear(n, kBf16, kBf16, false);
   if (family == "grouped_linear") {
     const double weights = n("groups") * n("group_rows") * n("cols");
     return {.bytes = weights * kFp8Weight +
