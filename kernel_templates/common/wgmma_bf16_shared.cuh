@@ -5,8 +5,6 @@
 // Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".
 #include "common/wgmma_bf16.cuh"
 
-#define WGMMA_SHARED_256 "%128, %129", "%130"
-
 namespace ingot::kernels::wgmma {
 
 // accumulate == 0: D is overwritten, not added to.
@@ -21,11 +19,6 @@ __forceinline__ void mma_bf16<64>(float (&d)[8][4], u64 a, u64 b, int accumulate
 template <>
 __forceinline__ void mma_bf16<128>(float (&d)[16][4], u64 a, u64 b, int accumulate) {
   WGMMA_FROM_SHARED("m64n128k16.f32.bf16.bf16", 128, "1, 1, 0, 0");
-}
-
-template <>
-__forceinline__ void mma_bf16<256>(float (&d)[32][4], u64 a, u64 b, int accumulate) {
-  WGMMA_FROM_SHARED("m64n256k16.f32.bf16.bf16", 256, "1, 1, 0, 0");
 }
 
 }  // namespace ingot::kernels::wgmma
