@@ -61,12 +61,12 @@ TEST_CASE("every hc_pre_wide variant agrees with the reference", "[gpu][families
   int variants = 0, worst = 0;
   // Variants are those of a pass; fewer tokens show the same, since blocks know nothing of others.
   const auto check_some = [](test::GpuTarget& card, HcPreProblem problem, const auto& params) {
-    problem.tokens = 517;
+    problem.tokens = 133;
     return test::check_hc_pre(card, problem, params);
   };
   for (const bool after : {false, true}) {
     const HcPreProblem narrow{
-        .hidden = 128, .tokens = 4091, .after_sublayer = after, .quantize = true};
+        .hidden = 128, .tokens = 2603, .after_sublayer = after, .quantize = true};
     check_all<HcPreWide>(*target, narrow, check_pre, variants, worst);
     const HcPreProblem odd{.hidden = 1152,
                            .tokens = HcPreWide::kLeastTokens,
@@ -86,7 +86,7 @@ TEST_CASE("hc_pre_wide agrees with the reference at the model's width", "[gpu][f
       HcPreProblem problem{.tokens = pass, .after_sublayer = after, .quantize = true};
       const auto candidates = target->prepare_all<HcPreWide>(problem);
       REQUIRE_FALSE(candidates.empty());
-      problem.tokens = 165;  // some of them: blocks know nothing of each other
+      problem.tokens = 69;  // some of them: blocks know nothing of each other
       for (const auto& params : candidates)
         test::check_hc_pre(*target, problem, params);
       target->clear();
