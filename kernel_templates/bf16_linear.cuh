@@ -15,7 +15,7 @@
 // NaN or infinity in a token stays in that token's output. Rows past a weight's end and tokens past
 // the batch hold whatever was in shared memory; they are not stored.
 #include "bf16_linear.args.h"
-#include "common/bf16.cuh"
+#include "common/bf16_strips.cuh"
 #include "common/launch.cuh"
 #include "common/linear_work.cuh"
 #include "common/mma.cuh"
@@ -49,41 +49,7 @@ static_assert(INPUTS + X_TILES * X_TILE_BYTES ==
                   bf16_linear_smem_bytes(TOKENS, STAGES, X_RESIDENT ? X_TILES : 0),
               "host and device agree on the shared memory");
 
-__forceinline__ int strips_of(const Bf16LinearArgs& args) {
-  int strips = 0;
-#pragma unroll
-  for (int i = 0; i < BF16_SEGMENTS; ++i)
-    strips += bf16_linear_strips(args.segments[i].rows);
-  return strips;
-}
-
-// Where a strip of up to 128 rows lies.
-struct Strip {
-  const bf16* weight;  // its first row
-  void* out;           // [tokens, out_stride] from the strip's first row on
-  int rows, out_stride;
-  bool out_bf16;
-};
-
-// No array of arguments indexed at run time: a selection is faster than its load.
-__forceinline__ Strip strip_at(const Bf16LinearArgs& args, int strip) {
-  Strip found{};
-  int first = 0;
-#pragma unroll
-  for (int i = 0; i < BF16_SEGMENTS; ++i) {
-    const Bf16LinearSegment& segment = args.segments[i];
-    const int local = strip - first, row = local * BF16_TILE_ROWS;
-    if (local >= 0 && row < segment.rows) {
-      found.weight = segment.weight + static_cast<i64>(row) * COLS;
-      found.out = static_cast<u8*>(segment.out) + row * (segment.out_bf16 ? 2 : 4);
-      found.rows = min(BF16_TILE_ROWS, segment.rows - row);
-      found.out_stride = segment.out_stride;
-      found.out_bf16 = segment.out_bf16 != 0;
-    }
-    first += bf16_linear_strips(segment.rows);
-  }
-  return found;
-}
+using Strip = linear::Bf16Strip;
 
 // Byte offset of 16-byte chunk `chunk` of line `line`, without bank conflicts for ldmatrix.
 __forceinline__ int swizzled(int line, int chunk) {
@@ -138,40 +104,19 @@ __forceinline__ void multiply_tile(float (&sums)[TOKEN_BLOCKS][4], u32 shared, i
   }
 }
 
-// Stores a warp's fragments: lane 4g + c has rows g and g + 8 of tokens 2c and 2c + 1, so that
-// eight lanes store eight neighbouring rows.
-// @param token  the first fragment's first token; the next fragment's is 8 * stride further on
-template <int COUNT>
-__forceinline__ void store_fragments(const Strip& strip, const float (&sums)[COUNT][4], int token,
-                                     int stride, int end, int warp, int lane) {
-#pragma unroll
-  for (int i = 0; i < COUNT; ++i)
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int at = token + i * 8 * stride + lane % 4 * 2 + e % 2;
-      const int row = warp * 16 + lane / 4 + e / 2 * 8;
-      if (at >= end || row >= strip.rows) continue;
-      const i64 place = static_cast<i64>(at) * strip.out_stride + row;
-      if (strip.out_bf16)
-        static_cast<bf16*>(strip.out)[place] = to_bf16(sums[i][e]);
-      else
-        static_cast<float*>(strip.out)[place] = sums[i][e];
-    }
-}
-
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     bf16_linear(const __grid_constant__ Bf16LinearArgs args) {
   const u32 shared = ptx::shared_address(ptx::dynamic_shared_memory());
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const Work work(args.tokens, strips_of(args));
+  const Work work(args.tokens, linear::strips_of(args));
 
   // STAGES - 1 tiles are in flight, one group of copies each; an empty group past the end keeps
   // the count. The first weights do not wait for the predecessor: they depend on nothing.
   Cursor ahead(work), at(work);
-  Strip upcoming = strip_at(args, ahead.strip);
+  Strip upcoming = linear::strip_at<COLS>(args, ahead.strip);
   const auto advance_ahead = [&] {
     ahead.advance(work);
-    if (ahead.done == 0) upcoming = strip_at(args, ahead.strip);
+    if (ahead.done == 0) upcoming = linear::strip_at<COLS>(args, ahead.strip);
   };
 #pragma unroll
   for (int i = 0; i < STAGES - 1; ++i) {
@@ -220,10 +165,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       multiply_tile(sums, shared, at.stage, X_RESIDENT ? at.k : at.stage, warp, lane);
       at.advance(work);
     }
-    const Strip strip = strip_at(args, index);
+    const Strip strip = linear::strip_at<COLS>(args, index);
     const auto store = [&](int block, const auto& owned, int stride) {
-      store_fragments(strip, owned, work.token + block * 8, stride, work.token + work.rows, warp,
-                      lane);
+      linear::store_fragments(strip, owned, work.token + block * 8, stride, work.token + work.rows,
+                              warp, lane);
     };
     if constexpr (SPLIT_K == 1)
       store(0, sums, 1);

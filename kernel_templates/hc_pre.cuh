@@ -21,13 +21,12 @@
 // tokens. NaN and infinity stay in their token. Rows of tokens past the end are neither read nor
 // written.
 #include "common/bf16.cuh"
-#include "common/fp8.cuh"
+#include "common/hc_finish.cuh"
 #include "common/hyper_connection.cuh"
 #include "common/launch.cuh"
 #include "common/mma.cuh"
 #include "common/ptx.cuh"
 #include "common/split_k.cuh"
-#include "fp8_linear.args.h"
 #include "hc_pre.args.h"
 #ifndef INGOT_PARAMS_GENERATED  // editor and stand-alone nvcc see the defaults
 #define PARAM(type, name, value, doc) constexpr type name = value;
@@ -281,10 +280,6 @@ __forceinline__ void gather(const HcPreArgs& args, float* to, int token, int war
         make_float4(sum[0], sum[1], sum[2], sum[3]);
 }
 
-__forceinline__ float inverse_rms(float squares, float count, float epsilon) {
-  return rsqrtf(squares / count + epsilon);
-}
-
 // The tokens that a block finishes: a walk over all warps alike.
 struct Finish {
   int index;  // in the group
@@ -320,22 +315,11 @@ __forceinline__ void finish_token(const HcPreArgs& args, u8* shared, int token, 
 #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
       if (vector_of(step) >= VECTORS) continue;
-      const u32 factors[4] = {f[step].x, f[step].y, f[step].z, f[step].w};
-      u32 pairs[4][HC_STREAMS];
+      hc::make_streams(x[step], f[step], expand);
 #pragma unroll
-      for (int s = 0; s < HC_STREAMS; ++s) {
-        pairs[0][s] = x[step][s].x, pairs[1][s] = x[step][s].y;
-        pairs[2][s] = x[step][s].z, pairs[3][s] = x[step][s].w;
-      }
-#pragma unroll
-      for (int p = 0; p < 4; ++p)
-        expand.apply(pairs[p], factors[p]);
-#pragma unroll
-      for (int s = 0; s < HC_STREAMS; ++s) {
-        x[step][s] = make_uint4(pairs[0][s], pairs[1][s], pairs[2][s], pairs[3][s]);
+      for (int s = 0; s < HC_STREAMS; ++s)
         *reinterpret_cast<uint4*>(args.streams_out + row * HC_STREAMS + s * HIDDEN +
                                   vector_of(step) * 8) = x[step][s];
-      }
     }
   }
   float* const gathered =
@@ -351,35 +335,14 @@ __forceinline__ void finish_token(const HcPreArgs& args, u8* shared, int token, 
     pre[0] += four.x, pre[1] += four.y, pre[2] += four.z, pre[3] += four.w;
     squares += gathered[w * VALUES + SQUARES];
   }
-  const float of_streams = inverse_rms(squares, HC_STREAMS * HIDDEN, args.norm_epsilon);
-#pragma unroll
-  for (int i = 0; i < HC_STREAMS; ++i)
-    pre[i] = hc::sigmoid(fmaf(pre[i] * of_streams, args.scale[0], args.base[i])) + args.hc_epsilon;
+  hc::stream_weights(pre, hc::inverse_rms(squares, HC_STREAMS * HIDDEN, args.norm_epsilon), args);
 
   uint4 u[STEPS];
   float u_squares = 0.0f;
 #pragma unroll
   for (int step = 0; step < STEPS; ++step) {
     if (vector_of(step) >= VECTORS) continue;
-    u32 words[4];
-#pragma unroll
-    for (int p = 0; p < 4; ++p) {
-      float low = 0.0f, high = 0.0f;
-#pragma unroll
-      for (int s = 0; s < HC_STREAMS; ++s) {
-        const u32 pair = p == 0   ? x[step][s].x
-                         : p == 1 ? x[step][s].y
-                         : p == 2 ? x[step][s].z
-                                  : x[step][s].w;
-        low = fmaf(pre[s], low_to_float(pair), low);
-        high = fmaf(pre[s], high_to_float(pair), high);
-      }
-      words[p] = pack_bf16(low, high);
-      low = low_to_float(words[p]);
-      high = high_to_float(words[p]);
-      u_squares = fmaf(low, low, fmaf(high, high, u_squares));
-    }
-    u[step] = make_uint4(words[0], words[1], words[2], words[3]);
+    u[step] = hc::collapse(x[step], pre, u_squares);
   }
 #pragma unroll
   for (int lanes = 16; lanes > 0; lanes /= 2)
@@ -391,38 +354,17 @@ __forceinline__ void finish_token(const HcPreArgs& args, u8* shared, int token, 
 #pragma unroll
   for (int w = 0; w < WARPS; ++w)
     u_squares += warp_squares[w];
-  const float scale = inverse_rms(u_squares, HIDDEN, args.norm_epsilon);
+  const float scale = hc::inverse_rms(u_squares, HIDDEN, args.norm_epsilon);
 #pragma unroll
   for (int step = 0; step < STEPS; ++step) {
     const int vector = vector_of(step);
     const bool exists = vector < VECTORS;
     uint4 y = make_uint4(0, 0, 0, 0);
     if (exists) {
-      const uint4 w = *reinterpret_cast<const uint4*>(args.norm + vector * 8);
-      const auto normalized = [&](u32 weight, u32 value) {
-        return pack_bf16(low_to_float(weight) * (low_to_float(value) * scale),
-                         high_to_float(weight) * (high_to_float(value) * scale));
-      };
-      y = make_uint4(normalized(w.x, u[step].x), normalized(w.y, u[step].y),
-                     normalized(w.z, u[step].z), normalized(w.w, u[step].w));
+      y = hc::normalize(*reinterpret_cast<const uint4*>(args.norm + vector * 8), u[step], scale);
       *reinterpret_cast<uint4*>(args.out + row + vector * 8) = y;
     }
-    if constexpr (QUANTIZE) {
-      const fp8::Quantized group = fp8::quantize_group(y);  // by whole warps
-      const int k = vector / 16, part = vector % 16;
-      const i64 line = static_cast<i64>(k) * args.code_rows + token;
-      if (exists) {
-        *reinterpret_cast<uint2*>(args.codes + (line - token % 8) * 128 +
-                                  fp8_tile_offset(token % 8, part * 8)) = group.codes;
-        if (part == 0) args.code_scale[line] = group.scale;
-        if (args.row_codes != nullptr) {
-          *reinterpret_cast<uint2*>(args.row_codes + row + vector * 8) = group.codes;
-          if (part == 0)
-            args.row_scale[static_cast<u32>(token) * act_quant_scale_stride(HIDDEN) + k] =
-                group.scale;
-        }
-      }
-    }
+    if constexpr (QUANTIZE) hc::store_quantized<HIDDEN>(args, token, vector, exists, y);
   }
 }
 
@@ -431,25 +373,8 @@ __forceinline__ void finish_mixes(const HcPreArgs& args, const float* mixes, int
                                   int count) {
   if (lane < count) {
     const float* const m = mixes + lane * (VALUES + 1);
-    const float r = inverse_rms(m[SQUARES], HC_STREAMS * HIDDEN, args.norm_epsilon);
-    float post[HC_STREAMS], comb[HC_STREAMS][HC_STREAMS];
-#pragma unroll
-    for (int j = 0; j < HC_STREAMS; ++j) {
-      post[j] =
-          2.0f * hc::sigmoid(fmaf(m[HC_STREAMS + j] * r, args.scale[1], args.base[HC_STREAMS + j]));
-#pragma unroll
-      for (int k = 0; k < HC_STREAMS; ++k) {
-        const int at = 2 * HC_STREAMS + j * HC_STREAMS + k;
-        comb[j][k] = fmaf(m[at] * r, args.scale[2], args.base[at]);
-      }
-    }
-    hc::sinkhorn(comb, args.sinkhorn, args.hc_epsilon);
-    *reinterpret_cast<float4*>(args.post + static_cast<i64>(token) * HC_STREAMS) =
-        make_float4(post[0], post[1], post[2], post[3]);
-#pragma unroll
-    for (int j = 0; j < HC_STREAMS; ++j)
-      reinterpret_cast<float4*>(args.comb + static_cast<i64>(token) * 16)[j] =
-          make_float4(comb[j][0], comb[j][1], comb[j][2], comb[j][3]);
+    hc::store_mix(args, m, hc::inverse_rms(m[SQUARES], HC_STREAMS * HIDDEN, args.norm_epsilon),
+                  token);
   }
   __syncwarp();
 }

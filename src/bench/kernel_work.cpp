@@ -83,7 +83,7 @@ KernelWork kernel_work(const std::string& family, std::span<const ProblemField> 
   const Numbers n(problem);
   if (family.starts_with("fp8_linear"))
     return linear(n, kFp8Weight, n("x_bf16") > 0 ? kBf16 : 1, true);
-  if (family == "bf16_linear") return linear(n, kBf16, kBf16, false);
+  if (family.starts_with("bf16_linear")) return linear(n, kBf16, kBf16, false);
   if (family == "grouped_linear") {
     const double weights = n("groups") * n("group_rows") * n("cols");
     return {.bytes = weights * kFp8Weight +
@@ -95,7 +95,7 @@ KernelWork kernel_work(const std::string& family, std::span<const ProblemField> 
   if (family.starts_with("moe_")) return experts(n);
   if (family.starts_with("indexer_scores")) return scores(n);
   if (family == "indexer_topk") return moved(n("rows") * (n("entries") * kFp32 + n("topk") * 4));
-  if (family == "hc_pre") return hyper_connection(n);
+  if (family.starts_with("hc_pre")) return hyper_connection(n);
   if (family == "hc_post")
     return moved(n("tokens") * n("hidden") * kBf16 * (2 * kernels::HC_STREAMS + 1));
   if (family == "expert_sum") return moved(n("tokens") * n("hidden") * (kFp32 + 2 * kBf16));

@@ -4,10 +4,12 @@
 #include <optional>
 #include <vector>
 
+#include "kernel_templates/bf16_linear_sm90.space.hpp"
 #include "kernel_templates/fp8_linear.space.hpp"
 #include "kernel_templates/fp8_linear_sm90.space.hpp"
 #include "kernel_templates/grouped_linear.space.hpp"
 #include "kernel_templates/grouped_linear_sm90.space.hpp"
+#include "kernel_templates/hc_pre_wide.space.hpp"
 #include "kernel_templates/indexer_scores.space.hpp"
 #include "kernel_templates/indexer_scores_sm90.space.hpp"
 #include "kernel_templates/moe_prefill.space.hpp"
@@ -82,6 +84,23 @@ StepKernels::Slot want_scores(Collector& collector, const kernels::IndexerScores
 }
 
 template <class Collector>
+StepKernels::Slot want_hyper_connection(Collector& collector,
+                                        const kernels::HcPreProblem& problem) {
+  using kernels::HcPre, kernels::HcPreWide;
+  return HcPreWide::takes(problem) ? collector.template want<HcPreWide, HcPre>(problem)
+                                   : collector.template want<HcPre>(problem);
+}
+
+template <class Collector>
+StepKernels::Slot want_bf16_linear(Collector& collector,
+                                   const kernels::Bf16LinearProblem& problem) {
+  using kernels::Bf16Linear, kernels::Bf16LinearSm90;
+  return Bf16LinearSm90::runs_on(collector.limits()) && Bf16LinearSm90::takes(problem)
+             ? collector.template want<Bf16LinearSm90, Bf16Linear>(problem)
+             : collector.template want<Bf16Linear>(problem);
+}
+
+template <class Collector>
 StepKernels::Slot want_grouped_linear(Collector& collector,
                                       const kernels::GroupedLinearProblem& problem) {
   using kernels::GroupedLinear, kernels::GroupedLinearSm90;
@@ -134,8 +153,8 @@ StepKernels StepKernels::want(Collector& collector, const ModelConfig& config,
   };
   add.template operator()<kernels::AttentionSlots>(k.slots, p.slots);
   add.template operator()<kernels::Embedding>(k.embedding, p.embedding);
-  add.template operator()<kernels::HcPre>(k.hc_first, p.hc_first);
-  add.template operator()<kernels::HcPre>(k.hc_between, p.hc_between);
+  keep(k.hc_first, want_hyper_connection(collector, p.hc_first));
+  keep(k.hc_between, want_hyper_connection(collector, p.hc_between));
   linear(k.wq_a_wkv, p.wq_a_wkv);
   if (p.q_quant) add.template operator()<kernels::ActQuant>(k.q_quant, *p.q_quant);
   if (swa || hca) linear(k.wq_b, p.wq_b);
@@ -145,7 +164,7 @@ StepKernels StepKernels::want(Collector& collector, const ModelConfig& config,
   if (swa) keep(k.swa_attention, want_attention(collector, p.swa_attention));
   if (csa) {
     linear(k.wq_b_indexer, p.wq_b_indexer);
-    add.template operator()<kernels::Bf16Linear>(k.csa_linear, p.csa_linear);
+    keep(k.csa_linear, want_bf16_linear(collector, p.csa_linear));
     add.template operator()<kernels::CompressKv>(k.csa_compress, p.csa_compress);
     add.template operator()<kernels::CompressKv>(k.index_compress, p.index_compress);
     add.template operator()<kernels::IndexerQueries>(k.index_queries, p.index_queries);
@@ -154,14 +173,14 @@ StepKernels StepKernels::want(Collector& collector, const ModelConfig& config,
     keep(k.csa_attention, want_attention(collector, p.csa_attention));
   }
   if (hca) {
-    add.template operator()<kernels::Bf16Linear>(k.hca_linear, p.hca_linear);
+    keep(k.hca_linear, want_bf16_linear(collector, p.hca_linear));
     add.template operator()<kernels::CompressKv>(k.hca_compress, p.hca_compress);
     keep(k.hca_attention, want_attention(collector, p.hca_attention));
   }
   keep(k.wo_a, want_grouped_linear(collector, p.wo_a));
   if (p.o_quant) add.template operator()<kernels::ActQuant>(k.o_quant, *p.o_quant);
   linear(k.wo_b, p.wo_b);
-  if (p.gate) add.template operator()<kernels::Bf16Linear>(k.gate, *p.gate);
+  if (p.gate) keep(k.gate, want_bf16_linear(collector, *p.gate));
   if (config.num_hash_layers > 0) {
     add.template operator()<kernels::RouterTopk>(k.hash_router, p.hash_router);
   }
@@ -194,7 +213,7 @@ StepKernels StepKernels::want(Collector& collector, const ModelConfig& config,
   add.template operator()<kernels::HcPost>(k.hc_last, p.hc_last);
   if (p.pick_rows) add.template operator()<kernels::Embedding>(k.pick_rows, *p.pick_rows);
   add.template operator()<kernels::HcPre>(k.hc_head, p.hc_head);
-  add.template operator()<kernels::Bf16Linear>(k.head, p.head);
+  keep(k.head, want_bf16_linear(collector, p.head));
   if (p.sample) add.template operator()<kernels::SampleTokens>(k.sample, *p.sample);
   return k;
 }

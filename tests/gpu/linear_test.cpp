@@ -31,6 +31,27 @@ TEST_CASE("bf16_linear agrees with the reference", "[gpu][families]") {
   fmt::print("bf16_linear: {} variants agree\n", variants);
 }
 
+TEST_CASE("bf16_linear_sm90 agrees with the reference", "[gpu][families]") {
+  auto target = test::GpuTarget::open_or_skip();
+  if (!target) return;
+  if (!kernels::Bf16LinearSm90::runs_on(target->limits()) && test::skip("no sm_90")) return;
+  int variants = 0;
+  const Bf16Linear::Problem problems[] = {
+      {.rows = {64, 132, 8, 8}, .cols = 320, .tokens = 4091},
+      {.rows = {8, 8, 8, 8, 8}, .cols = 4096, .tokens = 801},
+      {.rows = {64, 300, 200, 132, 8}, .cols = 1024, .tokens = 513},
+  };
+  for (const auto& problem : problems) {
+    const auto candidates = target->prepare_all<kernels::Bf16LinearSm90>(problem, true);
+    REQUIRE_FALSE(candidates.empty());
+    for (const auto& params : candidates)
+      test::check_bf16_linear(*target, problem, params);
+    variants += static_cast<int>(candidates.size());
+    target->clear();
+  }
+  fmt::print("bf16_linear_sm90: {} variants agree\n", variants);
+}
+
 TEST_CASE("grouped_linear agrees with the reference", "[gpu][families]") {
   auto target = test::GpuTarget::open_or_skip();
   if (!target) return;

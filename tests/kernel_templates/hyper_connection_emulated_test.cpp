@@ -6,6 +6,7 @@
 using namespace ingot;
 using kernels::HcPost;
 using kernels::HcPre;
+using kernels::HcPreWide;
 
 namespace {
 
@@ -52,6 +53,28 @@ TEST_CASE("hyper-connections do not depend on the order that threads come in", "
     test::EmulatedTarget target(seed, 4);  // fewer multiprocessors: more tiles to a group
     const Case c = hc_pre_cases()[1];
     test::check_hc_pre(target, c.problem, c.params);
+  }
+}
+
+TEST_CASE("hyper-connections of many tokens agree with the reference, run thread by thread",
+          "[cpu][kernel]") {
+  // A ring that is longer than its work, or asked to be filled first; more pieces than the tensor
+  // cores add up in a row; more vectors than threads of a team; blocks that are not full.
+  for (const std::uint64_t seed : {1, 2, 3}) {
+    test::EmulatedTarget target(seed);
+    test::check_hc_pre(target,
+                       {.hidden = 384, .tokens = 37, .after_sublayer = true, .quantize = true},
+                       HcPreWide::Params{.HIDDEN = 384,
+                                         .AFTER_SUBLAYER = true,
+                                         .TOKENS = 32,
+                                         .GROUPS = 2,
+                                         .STAGES = 2,
+                                         .COPY_FIRST = true});
+    test::check_hc_pre(
+        target, {.hidden = 256, .tokens = 21, .after_sublayer = true, .quantize = true},
+        HcPreWide::Params{.HIDDEN = 256, .AFTER_SUBLAYER = true, .TOKENS = 16, .STAGES = 5});
+    test::check_hc_pre(target, {.hidden = 1152, .tokens = 19, .quantize = true},
+                       HcPreWide::Params{.HIDDEN = 1152, .GROUPS = 3, .STAGES = 2});
   }
 }
 

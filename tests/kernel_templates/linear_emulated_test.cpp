@@ -5,6 +5,7 @@
 
 using namespace ingot;
 using kernels::Bf16Linear;
+using kernels::Bf16LinearSm90;
 using kernels::GroupedLinear;
 using kernels::GroupedLinearSm90;
 
@@ -12,10 +13,11 @@ TEST_CASE("bf16 linears agree with the reference, run thread by thread", "[cpu][
   // Weights that fill no strip, tokens that fill no tile, more strips than blocks.
   for (const std::uint64_t seed : {1, 2, 3}) {
     test::EmulatedTarget target(seed, 3);
-    test::check_bf16_linear(target, {.rows = {132, 256, 8}, .cols = 320, .tokens = 5},
-                            {.COLS = 320, .TOKENS = 8, .STAGES = 3, .X_RESIDENT = true});
+    test::check_bf16_linear(
+        target, {.rows = {132, 256, 8}, .cols = 320, .tokens = 5},
+        Bf16Linear::Params{.COLS = 320, .TOKENS = 8, .STAGES = 3, .X_RESIDENT = true});
     test::check_bf16_linear(target, {.rows = {8, 200}, .cols = 320, .tokens = 19},
-                            {.COLS = 320, .TOKENS = 16, .STAGES = 2});
+                            Bf16Linear::Params{.COLS = 320, .TOKENS = 16, .STAGES = 2});
   }
 }
 
@@ -23,8 +25,22 @@ TEST_CASE("bf16 linears of split blocks agree with the reference, run thread by 
           "[cpu][kernel]") {
   for (const std::uint64_t seed : {1, 2, 3}) {
     test::EmulatedTarget target(seed, 12);
-    test::check_bf16_linear(target, {.rows = {64, 132}, .cols = 320, .tokens = 21},
-                            {.COLS = 320, .TOKENS = 32, .STAGES = 3, .SPLIT_K = 4});
+    test::check_bf16_linear(
+        target, {.rows = {64, 132}, .cols = 320, .tokens = 21},
+        Bf16Linear::Params{.COLS = 320, .TOKENS = 32, .STAGES = 3, .SPLIT_K = 4});
+  }
+}
+
+TEST_CASE("bf16 linears of many tokens agree with the reference, run thread by thread",
+          "[cpu][kernel]") {
+  // More tiles than blocks, rings that turn within a tile and between tiles, weights that fill no
+  // strip, a last tile with few tokens.
+  for (const std::uint64_t seed : {1, 2}) {
+    test::EmulatedTarget target(seed, 2);
+    test::check_bf16_linear(target, {.rows = {8, 132, 64}, .cols = 320, .tokens = 75},
+                            Bf16LinearSm90::Params{.COLS = 320, .TOKENS = 64, .STAGES = 3});
+    test::check_bf16_linear(target, {.rows = {200}, .cols = 128, .tokens = 9},
+                            Bf16LinearSm90::Params{.COLS = 128});
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernel_templates/bf16_linear.space.hpp"
+#include "kernel_templates/bf16_linear_sm90.space.hpp"
 #include "kernel_templates/grouped_linear.space.hpp"
 #include "kernel_templates/grouped_linear_sm90.space.hpp"
 #include "tests/support/kernel_target.hpp"
@@ -11,8 +12,10 @@
 namespace ingot::test {
 
 /// The first segment has bf16 outputs, the others fp32 ones.
-void check_bf16_linear(KernelTarget& target, const kernels::Bf16Linear::Problem& problem,
+void check_bf16_linear(KernelTarget& target, const kernels::Bf16LinearProblem& problem,
                        const kernels::Bf16Linear::Params& params);
+void check_bf16_linear(KernelTarget& target, const kernels::Bf16LinearProblem& problem,
+                       const kernels::Bf16LinearSm90::Params& params);
 
 void check_grouped_linear(KernelTarget& target, const kernels::GroupedLinear::Problem& problem,
                           const kernels::GroupedLinear::Params& params);

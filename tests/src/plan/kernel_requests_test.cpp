@@ -70,6 +70,22 @@ TEST_CASE("a plan for another architecture leaves out what does not run there", 
   CHECK(none.error().code == ErrorCode::unsupported);
 }
 
+TEST_CASE("a plan takes passes of many rows through the kernels of many tokens", "[cpu][plan]") {
+  const auto families_of = [](const char* arch, int rows) {
+    const auto limits = value_or_throw(cu::limits_of_arch(arch));
+    return families_in(
+        value_or_throw(kernel_requests(real_config(), {.batch_buckets = {rows}}, limits)));
+  };
+  CHECK(families_of("sm_90a", 4096).contains("hc_pre_wide"));
+  CHECK(families_of("sm_90a", 4096).contains("bf16_linear_sm90"));
+  CHECK(families_of("sm_90a", 2048).contains("hc_pre_wide"));
+  CHECK_FALSE(families_of("sm_90a", 1024).contains("hc_pre_wide"));
+  CHECK(families_of("sm_90a", 512).contains("bf16_linear_sm90"));
+  CHECK_FALSE(families_of("sm_90a", 256).contains("bf16_linear_sm90"));
+  CHECK(families_of("sm_80", 4096).contains("hc_pre_wide"));
+  CHECK_FALSE(families_of("sm_80", 4096).contains("bf16_linear_sm90"));
+}
+
 TEST_CASE("a plan names the compressors that the model's layers have, and the indexer",
           "[cpu][plan]") {
   const auto limits = value_or_throw(cu::limits_of_arch("sm_90a"));

@@ -1,0 +1,1 @@
+../../../kernel_templates/bf16_linear_sm90.cuh

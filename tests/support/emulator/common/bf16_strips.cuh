@@ -1,0 +1,1 @@
+../../../../kernel_templates/common/bf16_strips.cuh

@@ -1,0 +1,1 @@
+../../../kernel_templates/hc_pre_wide.cuh
