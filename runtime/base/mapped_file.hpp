@@ -28,6 +28,10 @@ class MappedFile {
   /// Tells the kernel that `part` of bytes() is wanted soon, so that it reads ahead.
   void will_need(std::span<const std::byte> part) const;
 
+  /// Takes the whole pages of `part` out of this process's memory; they are read again when
+  /// touched.
+  void not_needed(std::span<const std::byte> part) const;
+
  private:
   MappedFile(const std::byte* data, std::size_t size) : data_(data), size_(size) {}
 

@@ -137,6 +137,12 @@ Result<std::vector<TokenId>> BatchJob::prompt_of(BatchRequest& request) const {
   if (auto answerable = check_answerable(request.messages); !answerable) {
     return Unexpected(answerable.error());
   }
+  // Before rendering, which takes the memory of several copies.
+  if (auto fits =
+          check_text_fits(tokenizer_, given_bytes(request.messages), scheduler_.max_context());
+      !fits) {
+    return Unexpected(fits.error());
+  }
   const auto prompt = render_chat(request.messages, encoding);
   if (!prompt) return Unexpected(prompt.error());
   request.messages.clear();

@@ -19,6 +19,7 @@ constexpr std::string_view kCompletionsUrl = "/v1/completions";
 /// That the API reports for a completion's token.
 constexpr int kMaxCompletionLogprobs = 5;
 constexpr std::size_t kMaxCustomIdBytes = 512;
+constexpr std::size_t kMaxModelBytes = 512;  // comes back in every answer
 
 Unexpected invalid(std::string message) {
   return fail(ErrorCode::invalid_argument, std::move(message));
@@ -359,6 +360,10 @@ Result<void> take_body(JsonValue& object, const BatchDefaults& defaults, BatchRe
                        [&] { return take_sampling(body, request.sampling); },
                        [&] { return take(body.string("model"), request.model); });
   if (!taken) return taken;
+  if (request.model.size() > kMaxModelBytes) {
+    return invalid(fmt::format("body.model has {} bytes: at most {} are allowed",
+                               request.model.size(), kMaxModelBytes));
+  }
   return defaults.ignore_unknown ? Result<void>() : body.no_others();
 }
 

@@ -42,7 +42,9 @@ void Checkpoint::Impl::open_shard(const fs::path& path, Problems& problems) {
     problems.add(file.error());
     return;
   }
-  auto header = read_safetensors_header(file->bytes(), path.string(), problems);
+  auto header =
+      read_safetensors_header(file->bytes(), path.string(), problems,
+                              [&](std::span<const std::byte> part) { file->not_needed(part); });
   if (!header) return;
   shards.push_back({path, file->bytes().size(), header->entries.size()});
   open_shards.push_back({std::move(*file), std::move(*header)});

@@ -283,6 +283,22 @@ void check_layout(const std::vector<SafetensorsEntry>& entries, std::uint64_t da
   }
 }
 
+// The JSON without the padding behind it, which is passed in steps: it may be the most of 100 MB.
+std::string_view header_text(std::span<const std::byte> header, const PassedBytes& passed) {
+  constexpr std::size_t kStep = std::size_t{1} << 20;
+  const std::string_view text(reinterpret_cast<const char*>(header.data()), header.size());
+  std::size_t end = text.size();
+  while (end > 0) {
+    const std::size_t begin = (end - 1) / kStep * kStep;
+    const std::size_t kept = begin + without_padding(text.substr(begin, end - begin)).size();
+    // All of it each time: a fault may map a large page, and bring back its upper part.
+    if (passed) passed(header.subspan(kept));
+    end = kept;
+    if (kept > begin) break;
+  }
+  return text.substr(0, end);
+}
+
 }  // namespace
 
 std::optional<std::uint64_t> tensor_bytes(std::span<const std::int64_t> shape, Dtype dtype) {
@@ -304,12 +320,13 @@ std::string shape_text(std::span<const std::int64_t> shape) {
 
 std::optional<SafetensorsHeader> read_safetensors_header(std::span<const std::byte> file,
                                                          std::string_view origin,
-                                                         Problems& all_problems) {
+                                                         Problems& all_problems,
+                                                         const PassedBytes& passed) {
   FileProblems problems(origin, all_problems);
   const auto length = header_length(file, problems);
   if (!length) return std::nullopt;
-  const std::string_view text = without_padding(
-      {reinterpret_cast<const char*>(file.data()) + 8, static_cast<std::size_t>(*length)});
+  const std::string_view text =
+      header_text(file.subspan(8, static_cast<std::size_t>(*length)), passed);
   if (text.size() > kMostJsonBytes) {
     problems.add(ErrorCode::corrupt,
                  fmt::format("the header holds {} bytes of JSON before its padding, more than {}",

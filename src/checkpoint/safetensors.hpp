@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -27,17 +28,21 @@ struct SafetensorsHeader {
   std::vector<SafetensorsEntry> entries;  ///< in the order of their bytes
 };
 
+using PassedBytes = std::function<void(std::span<const std::byte>)>;
+
 /// Reads the header of a whole safetensors file: 8 bytes of little-endian header length, JSON, then
 /// the data section. Touches no byte of data. Checks that names are unique, dtypes known,
 /// end - begin = shape × width without overflow, and that the tensors fill the data section
 /// exactly: no overlap, no gap, nothing behind.
 /// @param origin the file's name, for messages
+/// @param passed is told, every megabyte, what of the header's padding has been read
 /// @return the header, or nullopt with at least one problem added (corrupt, unsupported). After
 ///         the first structural mistake reading stops; mistakes of single tensors are all listed.
 /// Source: the safetensors format description; header limit 100,000,000 bytes as in its library.
 std::optional<SafetensorsHeader> read_safetensors_header(std::span<const std::byte> file,
                                                          std::string_view origin,
-                                                         Problems& problems);
+                                                         Problems& problems,
+                                                         const PassedBytes& passed = {});
 
 /// Bytes of a tensor; nullopt on overflow or a negative size.
 std::optional<std::uint64_t> tensor_bytes(std::span<const std::int64_t> shape, Dtype dtype);

@@ -14,6 +14,8 @@ TEST_CASE("a mapped file shows its bytes and survives being moved", "[cpu][base]
   MappedFile first = value_or_throw(MappedFile::open(dir / "a"));
   CHECK(first.text() == "some bytes");
   first.will_need(first.bytes());
+  first.not_needed(first.bytes());
+  CHECK(first.text() == "some bytes");
   const char* address = first.text().data();
   MappedFile second = std::move(first);
   CHECK(second.text().data() == address);
@@ -30,6 +32,7 @@ TEST_CASE("an empty file maps to no bytes", "[cpu][base]") {
   CHECK(file.bytes().empty());
   CHECK(file.text().empty());
   file.will_need(file.bytes());
+  file.not_needed(file.bytes());
 }
 
 TEST_CASE("what cannot be mapped is named", "[cpu][base]") {

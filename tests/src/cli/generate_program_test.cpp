@@ -297,6 +297,30 @@ TEST_CASE("a hostile line of 15 MiB is refused within 100 MB beside the model", 
   if (!kSanitized) CHECK(ran.peak_bytes < 100'000'000);
 }
 
+TEST_CASE("a line of 14 MiB in one field is refused within 100 MB beside the model", "[cpu][cli]") {
+  const TempDir folder;
+  const std::string huge(std::size_t{14} << 20, 'x');
+  const auto [body, word] = GENERATE_REF(table<std::string, std::string>(
+      {{R"("messages": [{"role": "user", "content": "hi"}], "tools": [{"type": "function", )"
+        R"("function": {"name": "f", "description": ")" +
+            huge + R"(", "parameters": {}}}])",
+        "shorten it"},
+       {R"("messages": [{"role": "user", "content": ")" + huge + "\"}]", "shorten it"},
+       {R"("messages": [{"role": "user", "content": "hi"}], "model": ")" + huge + "\"",
+        "body.model has 14680064 bytes: at most 512"}}));
+  write_file(folder / "in.jsonl", R"({"custom_id": "a", "url": "/v1/chat/completions", "body": {)" +
+                                      body + "}}\n" + line("b"));
+  const auto ran = generate(folder / "in.jsonl", folder / "out");
+  CHECK(ran.status == 1);
+  const auto lines = lines_of(read_file(folder / "out"));
+  REQUIRE(lines.size() == 2);
+  const std::string message = lines[0]["error"]["message"];
+  CAPTURE(message.substr(0, 300), ran.peak_bytes);
+  CHECK(message.find(word) != std::string::npos);
+  CHECK(lines[1]["error"].is_null());
+  if (!kSanitized) CHECK(ran.peak_bytes < 100'000'000);
+}
+
 TEST_CASE("a line of 15 MiB that holds one broken text is refused within 100 MB beside the model",
           "[cpu][cli]") {
   const std::string_view end = GENERATE("", "\\u12\"}", "\xff\"}", "\", \"custom_id\": 1}");
