@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "src/batch/batch_job.hpp"
+#include "tests/support/sanitizer.hpp"
 #include "tests/support/small_tokenizer.hpp"
 #include "tests/support/temp_dir.hpp"
 
@@ -142,7 +143,7 @@ Outcome run(std::int64_t lines, bool in_order) {
 
 TEST_CASE("thousands of lines pass through a batch in little memory", "[cpu][batch]") {
   const Outcome outcome = run(20'000, GENERATE(false, true));
-  CHECK(outcome.grew_bytes < (std::size_t{8} << 20));
+  if (!test::kSanitized) CHECK(outcome.grew_bytes < (std::size_t{8} << 20));
 }
 
 // Hidden: it takes a minute.
@@ -152,5 +153,5 @@ TEST_CASE("a million lines pass through a batch at 50,000 a second", "[.][cpu][b
              outcome.lines_per_s, outcome.grew_bytes >> 10);
   CHECK(outcome.lines_per_s > 50'000);
   // Some 40 bytes a line find repeated custom_ids; nothing else grows.
-  CHECK(outcome.grew_bytes < (std::size_t{64} << 20));
+  if (!test::kSanitized) CHECK(outcome.grew_bytes < (std::size_t{64} << 20));
 }
