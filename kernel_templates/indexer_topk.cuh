@@ -1,8 +1,12 @@
 // The TOPK highest of each row's scores, exactly: of equal scores the lowest entries, NaN as -inf.
 // Launch contract (host twin: launch_shape in indexer_topk.space.hpp)
-//   grid (chunks, rows)   block (THREADS)   cluster none   arch sm_80 and later
-//   smem indexer_topk_smem_bytes(...), dynamic      programmatic dependent launch: yes
+//   block (THREADS)   programmatic dependent launch: yes
+//   CLUSTER 1: grid (chunks, rows)   cluster none   arch sm_80 and later
+//     smem indexer_topk_smem_bytes(...), dynamic
+//   otherwise: grid (CLUSTER, rows)   cluster (CLUSTER, 1, 1)   arch sm_90 and later
+//     smem indexer_topk_cluster_smem_bytes(...), dynamic; rows of CLUSTER chunks at most
 //
+// With CLUSTER blocks to a row see common/topk_cluster.cuh. Without:
 // A block holds the scores of one chunk in registers, as unsigned integers of the same order. The
 // largest of each group of a thread's scores bound the selection from below: at least TOPK scores
 // are not under the TOPK-th largest of those. The few scores above the bound are listed in shared
@@ -20,12 +24,12 @@
 #include "indexer_topk.params.def"
 #undef PARAM
 #endif
+#include "common/topk_cluster.cuh"
+#include "common/topk_keys.cuh"
 
 namespace ingot::kernels {
 
-constexpr int ITEMS = 4 * VECTORS, CHUNK = indexer_topk_chunk(THREADS, VECTORS);
-constexpr int BINS = INDEXER_TOPK_BINS, BIN_BITS = 11, LISTED = INDEXER_TOPK_LISTED;
-constexpr int LIST = LISTED * THREADS;
+constexpr int LIST = INDEXER_TOPK_LISTED * THREADS;
 // Groups of scores whose maxima bound the selection: about twice as many as are selected, so that
 // the bound keeps few.
 constexpr int WANTED_GROUPS = (2 * TOPK + THREADS - 1) / THREADS;
@@ -34,19 +38,11 @@ constexpr int GROUPS = WANTED_GROUPS >= VECTORS ? VECTORS
                        : WANTED_GROUPS > 1      ? 2
                                                 : 1;
 constexpr int GROUP_ITEMS = ITEMS / GROUPS;
-static_assert(BINS == 1 << BIN_BITS && BINS % THREADS == 0, "a thread owns whole bins");
-static_assert(THREADS % 32 == 0 && THREADS <= 1024, "one warp holds the sums of all warps");
 static_assert(ITEMS % GROUPS == 0, "groups are of one size");
 static_assert(VECTORS <= 8, "a thread owns at most one word of the bitmaps");
-static_assert(TOPK % 4 == 0 && TOPK <= CHUNK && TOPK <= THREADS * GROUPS,
+static_assert(CLUSTER > 1 || (TOPK % 4 == 0 && TOPK <= CHUNK && TOPK <= THREADS * GROUPS),
               "the maxima of the groups bound the selection");
 
-// Scores as unsigned integers of the same order. An absent score is below all.
-constexpr u32 ABSENT = 0, LOWEST = 0x007fffffu;  // LOWEST: -inf
-
-struct Cut {
-  u32 bin, above, inside;  // keys in higher bins, and in this one
-};
 struct SharedStorage {
   u32 bins[BINS];
   u32 listed_keys[LIST];
@@ -58,62 +54,6 @@ struct SharedStorage {
   u32 largest, smallest, listed, last;
 };
 static_assert(sizeof(SharedStorage) == indexer_topk_smem_bytes(THREADS, VECTORS));
-
-__forceinline__ u32 key_of(float score) {
-  if (score != score) return LOWEST;
-  const int bits = __float_as_int(score + 0.0f);  // -0 and 0 are equal
-  return static_cast<u32>(bits) ^ (static_cast<u32>(bits >> 31) | 0x80000000u);
-}
-
-__forceinline__ int bits_above_bins(u32 range) {
-  return max(32 - __clz(static_cast<int>(range)) - BIN_BITS, 0);
-}
-
-// Sum of `value` over the threads before this one; all threads of the block call it.
-__forceinline__ u32 sum_before(SharedStorage& shared, u32 value) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  u32 sum = value;
-#pragma unroll
-  for (int distance = 1; distance < 32; distance *= 2) {
-    const u32 other = __shfl_up_sync(0xffffffffu, sum, distance);
-    if (lane >= distance) sum += other;
-  }
-  if (lane == 31) shared.warp_sums[warp] = sum;
-  __syncthreads();
-  const u32 others = lane < warp ? shared.warp_sums[lane] : 0;
-  return __reduce_add_sync(0xffffffffu, others) + sum - value;
-}
-
-// The bin of the `wanted`-th largest of the counted keys, of which there are at least so many.
-// Empties the bins. Begins and ends with a barrier.
-__forceinline__ Cut find_bin(SharedStorage& shared, u32 wanted) {
-  constexpr int OWN = BINS / THREADS;
-  __syncthreads();
-  u32* const mine = shared.bins + BINS - OWN * (threadIdx.x + 1);
-  u32 counts[OWN], total = 0;
-#pragma unroll
-  for (int i = 0; i < OWN; ++i) {
-    counts[i] = mine[i];
-    mine[i] = 0;
-    total += counts[i];
-  }
-  u32 above = sum_before(shared, total);
-  if (above < wanted && wanted <= above + total) {
-#pragma unroll
-    for (int i = OWN - 1; i >= 0; --i) {
-      if (above < wanted && wanted <= above + counts[i])
-        shared.cut = {static_cast<u32>(BINS - OWN * (threadIdx.x + 1) + i), above, counts[i]};
-      above += counts[i];
-    }
-  }
-  __syncthreads();
-  return shared.cut;
-}
-
-// The selection: keys above `key`, and the first `equal` of those that are equal to it.
-struct Threshold {
-  u32 key, equal;
-};
 
 // What the threshold is looked for in: the list, or, where that overflowed, everything again.
 template <class Reload>
@@ -252,18 +192,10 @@ __forceinline__ void select(SharedStorage& shared, const u32 (&keys)[ITEMS], int
   emit_selected(shared, source, find_threshold(shared, source, bound, largest), emit);
 }
 
-__forceinline__ int place_in_pool(const IndexerTopkArgs& args, int sequence, int entry) {
-  if (!MAP_PAGES) return entry;
-  const int* const pages = args.page_table + static_cast<i64>(sequence) * args.page_stride;
-  return pages[entry / PAGE_ENTRIES] * PAGE_ENTRIES + entry % PAGE_ENTRIES;
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    indexer_topk(const __grid_constant__ IndexerTopkArgs args) {
+// One block's part of a row.
+__forceinline__ void select_chunk(const IndexerTopkArgs& args) {
   SharedStorage& shared = *reinterpret_cast<SharedStorage*>(ptx::dynamic_shared_memory());
   const int row = blockIdx.y, chunk = blockIdx.x;
-  release_successor();
-  wait_for_predecessor();
   const int count = args.counts[row];
   const int chunks = indexer_topk_chunks(count, CHUNK);
   if (chunk >= chunks) return;
@@ -354,6 +286,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       keys[4 * v + 2] = four.z;
       keys[4 * v + 3] = four.w;
     }
+  }
+}
+
+// Few keys leave room for as many threads of other rows as the registers hold.
+constexpr int RESIDENT = CLUSTER > 1 && VECTORS <= 2 ? 1024 / THREADS : 1;
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
+    indexer_topk(const __grid_constant__ IndexerTopkArgs args) {
+  release_successor();
+  if constexpr (CLUSTER > 1) {
+    topk_cluster::select(args);
+  } else {
+    wait_for_predecessor();
+    select_chunk(args);
   }
 }
 

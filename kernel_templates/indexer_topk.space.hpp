@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <string_view>
 #include <vector>
@@ -52,10 +54,12 @@ struct IndexerTopk {
 
   static bool runs_on(const cu::DeviceLimits& device) { return device.arch >= 80; }
 
+  /// Blocks of a cluster have a row's scores in their registers and exchange through shared memory.
+  static bool in_clusters(const Params& c) { return c.CLUSTER > 1; }
   static int chunk(const Params& c) { return indexer_topk_chunk(c.THREADS, c.VECTORS); }
-  /// Blocks of a row: chunks of the longest row.
+  /// Blocks of a row: chunks of the longest row, or a cluster.
   static int chunks(const Problem& problem, const Params& c) {
-    return indexer_topk_chunks(problem.entries, chunk(c));
+    return in_clusters(c) ? c.CLUSTER : indexer_topk_chunks(problem.entries, chunk(c));
   }
 
   static Space<Params> space(const Problem& problem, const cu::DeviceLimits& device) {
@@ -65,19 +69,46 @@ struct IndexerTopk {
     base.PAGE_ENTRIES = problem.page_entries;
     return Space<Params>(base)
         .axis(&Params::THREADS, {256, 512, 1024})
-        .axis(&Params::VECTORS, {2, 4, 8})
+        .axis(&Params::VECTORS, {1, 2, 4, 8})
+        .axis(&Params::CLUSTER, {1, 2, 4, 8})
+        .keep_if("clusters need the card and a power of two to select",
+                 [=](const Params& c) {
+                   return !in_clusters(c) || (device.arch >= 90 && device.has_clusters &&
+                                              std::has_single_bit(static_cast<unsigned>(c.TOPK)));
+                 })
+        .keep_if("a cluster holds the longest row",
+                 [=](const Params& c) {
+                   return !in_clusters(c) || problem.entries <= c.CLUSTER * chunk(c);
+                 })
         .keep_if("a chunk has enough groups to bound the selection",
-                 [](const Params& c) { return 2 * c.TOPK <= c.THREADS * c.VECTORS; })
+                 [](const Params& c) {
+                   return in_clusters(c)
+                              ? indexer_topk_cluster_maxima(c.TOPK) <= c.CLUSTER * c.THREADS &&
+                                    c.CLUSTER * c.THREADS <=
+                                        32 * indexer_topk_cluster_maxima(c.TOPK)
+                              : 2 * c.TOPK <= c.THREADS * c.VECTORS;
+                 })
         .keep_if("the candidates of a row's chunks fit one chunk",
-                 [=](const Params& c) { return chunks(problem, c) <= chunk(c) / c.TOPK; })
+                 [=](const Params& c) {
+                   return in_clusters(c) || chunks(problem, c) <= chunk(c) / c.TOPK;
+                 })
         .keep_if("shared memory fits",
-                 [=](const Params& c) { return smem_bytes(c) <= device.smem_per_block_bytes; });
+                 [=](const Params& c) { return smem_bytes(c) <= device.smem_per_block_bytes; })
+        // From here on: legal, but cannot be the fastest.
+        .keep_if("a block that is alone has two vectors a thread",
+                 [](const Params& c) { return in_clusters(c) || c.VECTORS > 1; })
+        .keep_if("a cluster is not mostly empty", [=](const Params& c) {
+          return !in_clusters(c) || c.CLUSTER * chunk(c) <= std::max(2 * problem.entries, 8192);
+        });
   }
 
-  static int smem_bytes(const Params& c) { return indexer_topk_smem_bytes(c.THREADS, c.VECTORS); }
+  static int smem_bytes(const Params& c) {
+    return in_clusters(c) ? indexer_topk_cluster_smem_bytes(c.CLUSTER, c.THREADS, c.TOPK)
+                          : indexer_topk_smem_bytes(c.THREADS, c.VECTORS);
+  }
   /// Of candidate_keys, and of candidate_indices.
   static std::size_t candidate_bytes(const Problem& problem, const Params& c) {
-    const int count = chunks(problem, c);
+    const int count = in_clusters(c) ? 1 : chunks(problem, c);
     return count == 1 ? 0
                       : sizeof(int) * static_cast<std::size_t>(problem.rows) *
                             static_cast<std::size_t>(count) * static_cast<std::size_t>(c.TOPK);
@@ -88,12 +119,13 @@ struct IndexerTopk {
         .grid = {static_cast<unsigned>(chunks(problem, c)), static_cast<unsigned>(problem.rows)},
         .block = {static_cast<unsigned>(c.THREADS)},
         .smem_bytes = static_cast<unsigned>(smem_bytes(c)),
+        .cluster = {static_cast<unsigned>(c.CLUSTER)},
         .programmatic = true};
   }
 
-  /// The model's 512 of up to 1M tokens' entries, a short bucket, and the sibling's 1,024.
+  /// The model's 512 of up to 1M tokens' entries, shorter buckets, and the sibling's 1,024.
   static std::vector<Problem> sample_problems() {
-    return {{}, {.entries = 2048}, {.topk = 1024, .map_pages = false}};
+    return {{}, {.entries = 2048}, {.entries = 32768}, {.topk = 1024, .map_pages = false}};
   }
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <map>
 
 #include "tests/support/device_data.hpp"
 #include "tests/support/gpu.hpp"
@@ -74,36 +75,72 @@ struct Device {
   }
 };
 
-void check(const std::vector<IndexerTopk::Problem>& problems) {
+/// Cases of a variant's chunk with what is right of them.
+struct Cases {
+  std::vector<test::TopkCase> cases;
+  std::vector<test::TopkResult> expected;
+};
+Cases cases_of(const IndexerTopk::Problem& problem, int chunk) {
+  Cases made{test::topk_cases(problem.entries, problem.topk, chunk, problem.page_entries), {}};
+  for (const test::TopkCase& one : made.cases)
+    made.expected.push_back(test::topk_reference(one.inputs, problem.topk, problem.map_pages));
+  return made;
+}
+
+/// Of each problem the variants that `choose` takes.
+void check(const std::vector<IndexerTopk::Problem>& problems,
+           std::vector<IndexerTopk::Params> (*choose)(const Space<IndexerTopk::Params>&)) {
   const auto driver = test::driver_or_skip(1);
   if (!driver) return;
   const cu::Context context = cu::Context::retain(driver, 0);
   const cu::Stream stream = cu::Stream::create(context);
   const cu::DeviceLimits limits = cu::limits_of(context.device());
-  int variants = 0;
+  int variants = 0, in_clusters = 0;
   for (IndexerTopk::Problem problem : problems) {
-    const auto all = IndexerTopk::space(problem, limits).extremes();
+    const auto all = choose(IndexerTopk::space(problem, limits));
     std::vector<jit::Variant> erased;
     for (const auto& params : all)
       erased.push_back({std::string(IndexerTopk::kStem), jit::param_values(params)});
     const auto loaded = test::load_variants(context, erased);
+    std::map<int, Cases> by_chunk;
     for (std::size_t v = 0; v < all.size(); ++v, ++variants) {
-      for (const test::TopkCase& one : test::topk_cases(
-               problem.entries, all[v].TOPK, IndexerTopk::chunk(all[v]), problem.page_entries)) {
-        CAPTURE(jit::describe(erased[v]), problem.entries, one.name);
-        problem.rows = one.inputs.rows;
-        const auto expected = test::topk_reference(one.inputs, all[v].TOPK, problem.map_pages);
-        const Device device(context, stream, one.inputs, problem);
+      const int chunk = IndexerTopk::chunk(all[v]);
+      if (!by_chunk.contains(chunk)) by_chunk[chunk] = cases_of(problem, chunk);
+      const Cases& made = by_chunk[chunk];
+      in_clusters += IndexerTopk::in_clusters(all[v]) ? 1 : 0;
+      for (std::size_t i = 0; i < made.cases.size(); ++i) {
+        const test::TopkInputs& inputs = made.cases[i].inputs;
+        CAPTURE(jit::describe(erased[v]), problem.entries, made.cases[i].name);
+        problem.rows = inputs.rows;
+        const Device device(context, stream, inputs, problem);
         for (const test::TopkResult& got : device.run(loaded[v], all[v])) {
-          REQUIRE(got.selected_counts == expected.selected_counts);
-          REQUIRE(got.indices == expected.indices);
-          REQUIRE(got.nan_counts == expected.nan_counts);
+          REQUIRE(got.selected_counts == made.expected[i].selected_counts);
+          REQUIRE(got.indices == made.expected[i].indices);
+          REQUIRE(got.nan_counts == made.expected[i].nan_counts);
         }
       }
     }
   }
-  fmt::print("indexer_topk: {} variants select exactly\n", variants);
+  fmt::print("indexer_topk: {} variants select exactly, {} of them in clusters\n", variants,
+             in_clusters);
 }
+
+std::vector<IndexerTopk::Params> extremes(const Space<IndexerTopk::Params>& space) {
+  return space.extremes();
+}
+std::vector<IndexerTopk::Params> clusters(const Space<IndexerTopk::Params>& space) {
+  auto all = space.candidates();
+  std::erase_if(all, [](const auto& params) { return !IndexerTopk::in_clusters(params); });
+  return all;
+}
+std::vector<IndexerTopk::Params> one_cluster(const Space<IndexerTopk::Params>& space) {
+  auto all = clusters(space);
+  all.resize(std::min<std::size_t>(all.size(), 1));
+  return all;
+}
+
+const std::vector<IndexerTopk::Problem> kSmall{{.entries = 5011},
+                                               {.entries = 517, .topk = 64, .map_pages = false}};
 
 }  // namespace
 
@@ -111,9 +148,23 @@ TEST_CASE("indexer_topk selects exactly from rows of every length", "[gpu][famil
   check({{.entries = 2048},
          {.entries = 32768, .page_entries = 2},
          {.entries = 262144},
-         {.entries = 40000, .topk = 1024, .map_pages = false}});
+         {.entries = 40000, .topk = 1024, .map_pages = false}},
+        extremes);
+}
+
+TEST_CASE("the blocks of a cluster select exactly from rows of every length", "[gpu][families]") {
+  check({{.entries = 2048},
+         {.entries = 8192, .map_pages = false},
+         {.entries = 32768},
+         {.entries = 70000, .page_entries = 2},
+         {.entries = 262144},
+         {.entries = 40000, .topk = 1024}},
+        clusters);
 }
 
 TEST_CASE("indexer_topk stays in bounds", "[gpu][families][sanitize]") {
-  check({{.entries = 5011}, {.entries = 517, .topk = 64, .map_pages = false}});
+  check(kSmall, extremes);
+}
+TEST_CASE("the blocks of a cluster stay in bounds", "[gpu][families][sanitize]") {
+  check(kSmall, one_cluster);
 }

@@ -51,8 +51,11 @@ std::vector<TopkCase> topk_cases(int entries, int topk, int chunk, int page_entr
   std::normal_distribution<float> normal;
   std::vector<int> lengths{0, 1, topk - 1, topk, topk + 1, entries, entries - 1};
   for (const int length : {2 * topk + 3, chunk - 1, chunk, chunk + 1, chunk + topk,
-                           chunk + topk + 2, entries - chunk + 5})
+                           chunk + topk + 2, entries - chunk + 5, entries / 4 * 3})
     if (length > 0 && length <= entries) lengths.push_back(length);
+  constexpr int kManyEntries = 32768;  // from here on also these
+  for (const int length : {4095, 4097, 32768, 65535, 65537})
+    if (entries >= kManyEntries && length <= entries) lengths.push_back(length);
   const std::vector<int> whole{entries};
   std::vector<TopkCase> cases;
   cases.push_back(b.make("many lengths", lengths, [&](int, int) { return normal(b.random); }));

@@ -32,7 +32,8 @@ struct TopkCase {
 };
 
 /// Rows of up to `entries` scores of many kinds and lengths: none, one, topk and one more, chunk
-/// ends, the whole; all equal, few values, rising, falling, NaN, infinities, both zeros, denormals.
+/// ends, three quarters, the whole; all equal, few values, rising, falling, NaN, infinities, both
+/// zeros, denormals.
 /// @param chunk  scores that a block of the variant under test takes
 std::vector<TopkCase> topk_cases(int entries, int topk, int chunk, int page_entries);
 

@@ -60,7 +60,7 @@ inline const std::vector<PlantedError>& planted_errors() {
       {"attention_slots", "attention_slots.cuh", "ring + (seen - 1) % RING", "ring + seen % RING"},
       {"sample_tokens", "sample_tokens.cuh", "static_cast<double>(logit) - log_sum)",
        "static_cast<double>(logit) - 2 * log_sum)"},
-      {"indexer_topk", "indexer_topk.cuh", "(bits >> 31) | 0x80000000u", "(bits >> 31) | 0u"},
+      {"indexer_topk", "common/topk_keys.cuh", "(bits >> 31) | 0x80000000u", "(bits >> 31) | 0u"},
   };
   return errors;
 }

@@ -16,6 +16,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/emulator/cluster.hpp"
+
 namespace ingot::test::emulator {
 
 namespace {
@@ -88,6 +90,7 @@ struct Block {
   std::vector<PendingCopy> pending;
   std::vector<Products> products;  // by warpgroup
   Cluster* cluster = nullptr;
+  unsigned running = 0;  // threads
 };
 
 struct Machine {
@@ -129,6 +132,7 @@ void enter() {
     if (!m.failure) m.failure = std::current_exception();
   }
   m.fiber().done = true;
+  --m.fiber().block->running;
   Cluster& cluster = *m.fiber().block->cluster;
   --cluster.alive;
   if (m.fiber().cluster_phase == cluster.phase) --cluster.arrived;
@@ -233,6 +237,7 @@ void run(const Launch& launch, const std::function<void()>& kernel) {
                                      x / size.x];
         block->cluster->blocks.push_back(block.get());
         block->cluster->alive += static_cast<int>(threads);
+        block->running = threads;
         for (unsigned t = 0; t < threads; ++t, ++next) {
           Fiber& fiber = m.fibers[next];
           fiber.block = block.get();
@@ -402,6 +407,11 @@ namespace {
 Block& block_of_cluster(unsigned rank) {
   return *machine->fiber().block->cluster->blocks.at(rank);
 }
+/// The same block: its shared memory goes with its last thread.
+Block& living(Block& block) {
+  if (block.running == 0) throw std::runtime_error("a block of the cluster has ended");
+  return block;
+}
 
 }  // namespace
 
@@ -416,7 +426,7 @@ void store_remote(std::uint32_t to, const void* from, std::uint32_t bytes, std::
                   unsigned rank) {
   if (to % bytes != 0) throw std::runtime_error("a remote store is not aligned to its size");
   (void)shared_pointer(to + bytes - 1);
-  Block& block = block_of_cluster(rank);
+  Block& block = living(block_of_cluster(rank));
   std::memcpy(block.shared + to, from, bytes);
   Barrier& b = barrier_at(block, barrier);
   b.missing_bytes -= bytes;
@@ -426,6 +436,14 @@ void barrier_arrive_remote(std::uint32_t barrier, unsigned rank) {
   Barrier& b = barrier_at(block_of_cluster(rank), barrier);
   if (--b.missing < 0) throw std::runtime_error("more arrivals than a barrier expects");
   finish_phase(b);
+}
+void barrier_expect_remote(std::uint32_t barrier, std::uint32_t bytes, unsigned rank) {
+  barrier_at(block_of_cluster(rank), barrier).missing_bytes += bytes;
+}
+void load_remote(void* to, std::uint32_t from, std::uint32_t bytes, unsigned rank) {
+  if (from % bytes != 0) throw std::runtime_error("a remote load is not aligned to its size");
+  (void)shared_pointer(from + bytes - 1);
+  std::memcpy(to, living(block_of_cluster(rank)).shared + from, bytes);
 }
 void arrive_cluster() {
   Cluster& cluster = *machine->fiber().block->cluster;

@@ -19,7 +19,7 @@ namespace ingot::test::emulator {
 namespace {
 
 TopkResult run_variant(const TopkInputs& in, int entries, std::uint64_t seed) {
-  const int chunks = kernels::indexer_topk_chunks(entries, kernels::CHUNK);
+  const int chunks = CLUSTER > 1 ? CLUSTER : kernels::indexer_topk_chunks(entries, kernels::CHUNK);
   const auto rows = static_cast<std::size_t>(in.rows);
   std::vector<std::uint32_t> keys(rows * static_cast<std::size_t>(chunks * TOPK), 0xffffffffu);
   std::vector<int> candidates(keys.size(), -77);
@@ -39,10 +39,12 @@ TopkResult run_variant(const TopkInputs& in, int entries, std::uint64_t seed) {
   args.arrived = arrived.data();
   args.score_stride = in.score_stride;
   args.page_stride = in.page_stride;
-  const Launch launch{{static_cast<unsigned>(chunks), static_cast<unsigned>(in.rows)},
-                      {static_cast<unsigned>(THREADS)},
-                      sizeof(kernels::SharedStorage),
-                      seed};
+  const Launch launch{
+      {static_cast<unsigned>(chunks), static_cast<unsigned>(in.rows)},
+      {static_cast<unsigned>(THREADS)},
+      CLUSTER > 1 ? sizeof(kernels::topk_cluster::Storage) : sizeof(kernels::SharedStorage),
+      seed,
+      {static_cast<unsigned>(CLUSTER)}};
   emulator::run(launch, [&] { kernels::indexer_topk(args); });
   if (!std::all_of(arrived.begin(), arrived.end(), [](std::uint32_t n) { return n == 0; }))
     throw std::runtime_error("the counters are not as they were before the launch");
@@ -54,7 +56,7 @@ TopkResult run_variant(const TopkInputs& in, int entries, std::uint64_t seed) {
 }  // namespace
 
 IndexerTopkVariant VARIANT() {
-  return {STRING(VARIANT), TOPK, kernels::CHUNK, PAGE_ENTRIES, MAP_PAGES, run_variant};
+  return {STRING(VARIANT), TOPK, kernels::CHUNK, CLUSTER, PAGE_ENTRIES, MAP_PAGES, run_variant};
 }
 
 }  // namespace ingot::test::emulator
