@@ -54,15 +54,18 @@ class ClosedLoop {
   ServeResult run() {
     const auto before = engine_.counts();
     const auto start = Clock::now();
+    auto step_start = start;
     while (ended_ < load_.requests) {
       while (submitted_ < load_.requests && submitted_ - ended_ < load_.concurrency)
         submit();
       const Scheduler::Totals then = scheduler_.totals();
-      const auto step_start = Clock::now();
       (void)scheduler_.step();
       if (failure_) throw EngineError(std::move(*failure_));
+      const std::chrono::duration<double> took = Clock::now() - step_start;
+      step_start = Clock::now();
       if (scheduler_.totals().prompt_steps > then.prompt_steps) continue;
-      result_.decode_s += seconds_since(step_start);
+      result_.decode_s += took.count();
+      result_.decode_steps += scheduler_.totals().steps - then.steps;
       result_.decode_tokens += scheduler_.totals().generated_tokens - then.generated_tokens;
     }
     result_.seconds = seconds_since(start);
@@ -148,6 +151,23 @@ double ServeResult::mean_batch() const {
 
 double ServeResult::decode_tokens_per_s() const {
   return decode_tokens > 0 ? static_cast<double>(decode_tokens) / decode_s : 0;
+}
+
+double ServeResult::decode_mean_batch() const {
+  return decode_steps > 0 ? static_cast<double>(decode_tokens) / static_cast<double>(decode_steps)
+                          : 0;
+}
+
+double ServeResult::prompt_share() const {
+  return 1 - decode_s / seconds;
+}
+
+double ServeResult::idle_share() const {
+  return totals.engine_idle_s / seconds;
+}
+
+double ServeResult::decode_share_of_alone() const {
+  return decode_alone_tokens_per_s > 0 ? decode_tokens_per_s() / decode_alone_tokens_per_s : 0;
 }
 
 double ServeResult::share_of_alone() const {

@@ -30,21 +30,27 @@ struct ServeResult {
   double seconds = 0;
   Scheduler::Totals totals;
   double first_token_median_ms = 0, first_token_p99_ms = 0;  ///< from a request's submission on
-  std::int64_t decode_tokens = 0;                            ///< of steps that fed no prompt
-  double decode_s = 0;                                       ///< those steps
+  // Of the steps that fed no prompt, each from the end of the one before it:
+  std::int64_t decode_steps = 0, decode_tokens = 0;
+  double decode_s = 0;
   double mean_context = 0;            ///< tokens of a sequence whose next one is chosen
   std::int64_t graph_steps = -1;      ///< of the engine's passes, from a graph; -1: it has none
   std::int64_t kernels_compiled = 0;  ///< while it was measured: its first requests were too few
-  /// Of decode steps alone at the same mean batch and context; 0: not measured.
-  double alone_tokens_per_s = 0;
+  /// Of decode steps alone at the same mean context, at the mean batch of all steps, and at that of
+  /// those that fed no prompt; 0: not measured.
+  double alone_tokens_per_s = 0, decode_alone_tokens_per_s = 0;
 
   double output_tokens_per_s() const;
   double input_tokens_per_s() const;
   double steps_per_s() const;
   double mean_batch() const;  ///< requests of a step
   double occupancy() const { return mean_batch() / load.concurrency; }
-  double decode_tokens_per_s() const;  ///< of steps that fed no prompt; 0 without such
-  double share_of_alone() const;       ///< of output_tokens_per_s()
+  double decode_tokens_per_s() const;    ///< of steps that fed no prompt; 0 without such
+  double decode_mean_batch() const;      ///< of those; 0 without such
+  double prompt_share() const;           ///< of the time, in steps that fed a prompt
+  double idle_share() const;             ///< of the time, in which the engine waited for the host
+  double share_of_alone() const;         ///< of output_tokens_per_s()
+  double decode_share_of_alone() const;  ///< of decode_tokens_per_s()
 };
 
 /// Runs the loop: first up to twice as many requests as run at once, which are not measured and

@@ -22,29 +22,30 @@ std::string range_text(const TokenRange& range) {
 }
 
 void print_serve_head(std::FILE* out) {
-  fmt::print(
-      out,
-      "\n{:>6} {:>8} {:>10} {:>8} {:>8} {:>9} {:>9} {:>8} {:>8} {:>8} {:>6} {:>7} {:>9} {:>8} "
-      "{:>9}\n",
-      "at", "", "tokens", "tokens", "", "out", "in", "first", "token ms", "", "", "of", "decode",
-      "serve /", "steps of");
   fmt::print(out,
-             "{:>6} {:>8} {:>10} {:>8} {:>8} {:>9} {:>9} {:>8} {:>8} {:>8} {:>6} {:>7} {:>9} {:>8} "
-             "{:>9}\n",
+             "\n{:>6} {:>8} {:>10} {:>8} {:>8} {:>9} {:>9} {:>8} {:>8} {:>8} {:>6} {:>7} {:>8} "
+             "{:>7} {:>9} "
+             "{:>8} {:>9}\n",
+             "at", "", "tokens", "tokens", "", "out", "in", "first", "token ms", "", "", "of",
+             "time in", "engine", "decode", "serve /", "steps of");
+  fmt::print(out,
+             "{:>6} {:>8} {:>10} {:>8} {:>8} {:>9} {:>9} {:>8} {:>8} {:>8} {:>6} {:>7} {:>8} {:>7} "
+             "{:>9} {:>8} {:>9}\n",
              "once", "requests", "in", "out", "s", "tokens/s", "tokens/s", "median", "p99",
-             "steps/s", "batch", "places", "tokens/s", "decode", "answers");
+             "steps/s", "batch", "places", "prompts", "idle", "tokens/s", "decode", "answers");
 }
 
 void print_serve(const ServeResult& r, std::FILE* out) {
   fmt::print(
       out,
       "{:>6} {:>8} {:>10} {:>8} {:>8.2f} {:>9.1f} {:>9.1f} {:>8.1f} {:>8.1f} {:>8.1f} {:>6.1f} "
-      "{:>7} {:>9.1f} {:>8} {:>9}{}{}\n",
+      "{:>7} {:>8} {:>7} {:>9.1f} {:>8} {:>9}{}{}\n",
       r.load.concurrency, r.load.requests, range_text(r.load.input), range_text(r.load.output),
       r.seconds, r.output_tokens_per_s(), r.input_tokens_per_s(), r.first_token_median_ms,
       r.first_token_p99_ms, r.steps_per_s(), r.mean_batch(), share_text(r.occupancy(), 1),
-      r.alone_tokens_per_s, share_text(r.output_tokens_per_s(), r.alone_tokens_per_s),
-      share_text(r.decode_tokens_per_s(), r.alone_tokens_per_s),
+      share_text(r.prompt_share(), 1), share_text(r.idle_share(), 1), r.alone_tokens_per_s,
+      share_text(r.output_tokens_per_s(), r.alone_tokens_per_s),
+      share_text(r.decode_tokens_per_s(), r.decode_alone_tokens_per_s),
       r.totals.preemptions > 0 ? fmt::format("  {} preemptions", r.totals.preemptions) : "",
       r.kernels_compiled > 0
           ? fmt::format("  ({} kernels were compiled meanwhile)", r.kernels_compiled)
@@ -74,10 +75,18 @@ std::string serve_json(const BenchSubject& subject, const ServeResult& r) {
   json["occupancy"] = r.occupancy();
   json["mean_context"] = r.mean_context;
   json["preemptions"] = r.totals.preemptions;
+  json["prompt_share"] = r.prompt_share();
+  json["engine_idle_share"] = r.idle_share();
+  json["decode_steps"] = r.decode_steps;
+  json["decode_steps_mean_batch"] = r.decode_mean_batch();
   json["decode_steps_tokens_per_s"] = r.decode_tokens_per_s();
   if (r.alone_tokens_per_s > 0) {
     json["decode_alone_tokens_per_s"] = r.alone_tokens_per_s;
     json["share_of_decode"] = r.share_of_alone();
+  }
+  if (r.decode_alone_tokens_per_s > 0) {
+    json["decode_steps_alone_tokens_per_s"] = r.decode_alone_tokens_per_s;
+    json["decode_steps_share_of_decode"] = r.decode_share_of_alone();
   }
   if (r.graph_steps >= 0) {
     json["graph_steps"] = r.graph_steps;

@@ -332,6 +332,7 @@ Result<TurnStats> ChatSession::generate(const OnDelta& on_delta, const ShouldSto
       keep_snapshot(sequence, std::span(fed).first(static_cast<std::size_t>(snapshot_at)));
     };
   }
+  request.on_first_token = [&] { stats.first_token_s = seconds_since(start); };
   request.on_delta = on_delta;
   request.on_finish = [&](GenerationResult finished) { result = std::move(finished); };
   // One an answer: what throws leaves nothing behind in it.
@@ -339,7 +340,6 @@ Result<TurnStats> ChatSession::generate(const OnDelta& on_delta, const ShouldSto
   const auto id = scheduler.submit(std::move(request));
   if (!id) return Unexpected(id.error());
 
-  const std::int64_t before = scheduler.totals().generated_tokens;
   PromptPace pace(options_.step_s, options_.scheduler.prefill_chunk);
   bool more = true;
   while (more) {
@@ -349,11 +349,8 @@ Result<TurnStats> ChatSession::generate(const OnDelta& on_delta, const ShouldSto
     const auto step_start = Clock::now();
     more = scheduler.step();
     pace.took(scheduler.totals().prompt_tokens - fed_before, seconds_since(step_start));
-    if (stats.first_token_s == 0 && scheduler.totals().generated_tokens > before) {
-      stats.first_token_s = seconds_since(start);
-    }
     if (more && on_prefill && stats.first_token_s == 0) {
-      on_prefill(engine_.length(live_->sequence), static_cast<std::int64_t>(fed.size()));
+      on_prefill(held + scheduler.totals().prompt_tokens, static_cast<std::int64_t>(fed.size()));
     }
   }
   // Of a prompt that was cut short a part was fed.

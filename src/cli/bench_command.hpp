@@ -32,6 +32,7 @@ struct BenchOptions {
   std::vector<int> concurrency{1, 16, 64};
   TokenRange input{.least = 512, .most = 512}, output{.least = 256, .most = 256};
   int requests = 0;             ///< of serve, for each concurrency; 0: four times that, at least 8
+  std::uint64_t seed = 1;       ///< of serve's lengths and prompts
   std::string device = "cuda";  ///< of serve: auto, cuda or cpu
   int tp_size = 1;
   int threads = 1;

@@ -127,6 +127,10 @@ CLI::App* add_bench(CLI::App& app, BenchFlags& flags) {
                    "that are measured (default: four times as many as run at a time, at least 8)")
       ->type_name("N");
   serve
+      ->add_option("--seed", flags.seed,
+                   "of lengths and prompts: same seed, same requests (default " + flags.seed + ")")
+      ->type_name("N");
+  serve
       ->add_option("--chunk", flags.chunk,
                    "of a prompt's tokens in one step (default " + flags.chunk + ")")
       ->type_name("N");
@@ -185,6 +189,7 @@ Result<BenchOptions> bench_options(const CLI::App& bench, const BenchFlags& flag
   if (taken) taken = take(options.steps, "--steps", flags.steps, 1, 10000);
   if (taken) taken = take(options.tokens, "--tokens", flags.tokens, 1, kMostTokens);
   if (taken) taken = take(options.chunk, "--chunk", flags.chunk, 1, kMostTokens);
+  if (taken) taken = take(options.seed, "--seed", flags.seed, 0, INT64_MAX);
   if (!taken) return Unexpected(taken.error());
   auto batches = parse_numbers<int>("--batch", flags.batch, 1, 256);
   if (!batches) return Unexpected(batches.error());

@@ -19,6 +19,7 @@ struct BenchFlags {
   std::string batch = "1,16,64", context = "2K,32K", steps = "20";
   std::string tokens = "8K", chunk = "4K";
   std::string concurrency = "1,16,64", input = "512", output = "256", requests, device = "auto";
+  std::string seed = "1";
   std::string families, heads, keys = "4K,128K", prompt_rows;
   std::vector<std::string> pins, disabled;
   bool synthetic = false, trace = false, deterministic = false, all_candidates = false;

@@ -24,6 +24,7 @@ std::vector<ServeLoad> serve_loads(const BenchOptions& options) {
                                                       : std::max(kRounds * concurrency, kFewest),
                      .input = options.input,
                      .output = options.output,
+                     .seed = options.seed,
                      .prefill_chunk = options.chunk});
   }
   return loads;
@@ -35,9 +36,14 @@ void bench_serve(Engine& engine, const Tokenizer& tokenizer, const BenchOptions&
   std::string lines;
   for (const ServeLoad& load : serve_loads(options)) {
     ServeResult result = measure_serve(engine, tokenizer, load);
-    result.alone_tokens_per_s =
-        alone(std::max(1, static_cast<int>(std::lround(result.mean_batch()))),
-              std::llround(result.mean_context));
+    const auto alone_at = [&](double batch) {
+      return alone(std::max(1, static_cast<int>(std::lround(batch))),
+                   std::llround(result.mean_context));
+    };
+    result.alone_tokens_per_s = alone_at(result.mean_batch());
+    if (result.decode_steps > 0) {
+      result.decode_alone_tokens_per_s = alone_at(result.decode_mean_batch());
+    }
     print_serve(result, out);
     lines += serve_json(subject, result) + "\n";
   }

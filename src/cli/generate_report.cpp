@@ -86,13 +86,14 @@ void GenerateReport::write_stats(const BatchCounts& counts, const Scheduler& sch
              "\"done_before\": {}, \"failed_before\": {}, \"input_bytes_read\": {}, "
              "\"prompt_tokens\": {}, "
              "\"generated_tokens\": {}, \"steps\": {}, \"occupancy\": {:.4f}, \"running\": {}, "
-             "\"waiting\": {}, \"preemptions\": {}, \"repeated_tokens\": {}, \"interrupted\": {}, "
+             "\"waiting\": {}, \"preemptions\": {}, \"repeated_tokens\": {}, "
+             "\"dropped_tokens\": {}, \"engine_idle_s\": {:.3f}, \"interrupted\": {}, "
              "{}\"end\": {}}}\n",
              now, counts.answered, counts.failed, counts.blank, counts.done_before,
              counts.failed_before, counts.input_bytes, totals.prompt_tokens,
              totals.generated_tokens, totals.steps, occupancy(totals), scheduler.running(),
-             scheduler.waiting(), totals.preemptions, totals.repeated_tokens, counts.interrupted,
-             engine, end);
+             scheduler.waiting(), totals.preemptions, totals.repeated_tokens, totals.dropped_tokens,
+             totals.engine_idle_s, counts.interrupted, engine, end);
   (void)std::fflush(stats_.get());
 }
 

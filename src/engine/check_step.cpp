@@ -2,10 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
-#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "runtime/base/error.hpp"
 
@@ -18,6 +19,25 @@ std::uint64_t number(SequenceId sequence) {
 
 [[noreturn]] void refuse(std::string message) {
   throw EngineError(ErrorCode::invalid_argument, std::move(message));
+}
+
+void refuse_repeats(std::span<const SequenceStep> batch) {
+  const auto ascends = [](const SequenceStep& a, const SequenceStep& b) {
+    return a.sequence < b.sequence;
+  };
+  const auto not_below = [&](const SequenceStep& a, const SequenceStep& b) {
+    return !ascends(a, b);
+  };
+  // Mostly they come in the order in which they were made.
+  if (std::adjacent_find(batch.begin(), batch.end(), not_below) == batch.end()) return;
+  std::vector<SequenceId> all;
+  all.reserve(batch.size());
+  for (const SequenceStep& step : batch)
+    all.push_back(step.sequence);
+  std::sort(all.begin(), all.end());
+  const auto twice = std::adjacent_find(all.begin(), all.end());
+  if (twice == all.end()) return;
+  refuse(fmt::format("running a step: sequence {} is in the batch twice", number(*twice)));
 }
 
 }  // namespace
@@ -35,13 +55,9 @@ void check_tokens(SequenceId sequence, std::span<const TokenId> tokens, int voca
 
 void check_step(std::span<const SequenceStep> batch, int vocab_size, std::int64_t max_context,
                 const std::function<std::int64_t(SequenceId)>& length) {
-  std::set<SequenceId> seen;
+  refuse_repeats(batch);
   for (const SequenceStep& step : batch) {
     const std::int64_t held = length(step.sequence);
-    if (!seen.insert(step.sequence).second) {
-      refuse(
-          fmt::format("running a step: sequence {} is in the batch twice", number(step.sequence)));
-    }
     check_tokens(step.sequence, step.tokens, vocab_size);
     if (step.sample && step.logits != LogitsOf::last) {
       refuse(

@@ -122,6 +122,23 @@ class Engine {
   /// or a context overflow, before any state changes.
   virtual std::vector<StepLogits> step(std::span<const SequenceStep> batch) = 0;
 
+  /// Whether a step can be had in two halves, between which the caller does something else: then
+  /// launch() and finish() are step().
+  virtual bool can_overlap() const { return false; }
+  /// Begins a step and returns while it runs. Throws as step() does, and then none was begun. Until
+  /// finish(), what the batch points to stays as it is and its sequences are left alone; others may
+  /// be created, forked and released. One step at a time; for an engine that can_overlap().
+  virtual void launch(std::span<const SequenceStep>) {
+    throw EngineError(ErrorCode::unsupported,
+                      "beginning a step: this engine has its steps in one piece");
+  }
+  /// Waits for the step that was begun. What it returns stays until the next one is begun. Whatever
+  /// it throws, the step is over.
+  virtual std::span<StepLogits> finish() {
+    throw EngineError(ErrorCode::unsupported,
+                      "ending a step: this engine has its steps in one piece");
+  }
+
   /// NaN that running has brought up since the engine's start.
   virtual NumericFaults numeric_faults() const { return {}; }
 };

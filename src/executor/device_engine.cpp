@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <utility>
 
 #include "src/engine/check_step.hpp"
@@ -15,12 +16,15 @@ namespace ingot {
 namespace {
 
 using executor::PageChange;
-using executor::Part;
 using executor::SequenceRecord;
 
 [[noreturn]] void refuse(ErrorCode code, std::string message) {
   throw EngineError(code, std::move(message));
 }
+
+/// Passes that may be queued at a time. A chunk of a prompt beside running answers is two; what is
+/// cut into more waits in between.
+constexpr std::size_t kMostQueuedPasses = 4;
 
 std::uint64_t number(SequenceId sequence) {
   return static_cast<std::uint64_t>(sequence);
@@ -179,20 +183,24 @@ void EngineRanks::take_down() noexcept {
   threads_.run_last([&](int rank) { ranks_[static_cast<std::size_t>(rank)].reset(); });
 }
 
+void EngineRanks::drain() noexcept {
+  threads_.run_last([&](int rank) { ranks_[static_cast<std::size_t>(rank)]->finish(); });
+}
+
 void EngineRanks::run(const std::function<void(EngineRank&)>& body) {
   threads_.run([&](int rank) { body(*ranks_[static_cast<std::size_t>(rank)]); });
 }
 
 }  // namespace executor
 
-DeviceEngine::Impl::Impl(std::vector<DeviceRank> parts, ModelConfig model, KernelSource from,
+DeviceEngine::Impl::Impl(std::vector<DeviceRank> given_ranks, ModelConfig model, KernelSource from,
                          const DeviceOptions& given)
     : model_config(std::move(model)),
       options(given),
       max_context(checked_context(model_config, given)),
       deterministic(given.deterministic),
       source(std::move(from)),
-      ranks(std::move(parts), model_config, options, max_context, source),
+      ranks(std::move(given_ranks), model_config, options, max_context, source),
       table(ranks[0].state->sizes().slots, ranks[0].state->sizes().csa_pages,
             ranks[0].state->sizes().hca_pages) {
   const executor::StateSizes& sizes = ranks[0].state->sizes();
@@ -200,6 +208,12 @@ DeviceEngine::Impl::Impl(std::vector<DeviceRank> parts, ModelConfig model, Kerne
   counted.state_bytes = executor::state_costs(model_config, max_context).bytes(sizes);
   counted.context_tokens =
       sizes.csa_pages > 0 ? sizes.csa_pages * kCsaPageTokens : sizes.hca_pages * kHcaPageTokens;
+  while (passes.size() < kMostQueuedPasses)
+    passes.emplace_back(ranks[0].context);
+}
+
+DeviceEngine::Impl::~Impl() {
+  ranks.drain();  // no copy from the passes' memory may be under way when it goes
 }
 
 SequenceRecord& DeviceEngine::Impl::record(SequenceId sequence, const char* attempt) {
@@ -212,12 +226,15 @@ SequenceRecord& DeviceEngine::Impl::record(SequenceId sequence, const char* atte
 }
 
 void DeviceEngine::Impl::check(std::span<const SequenceStep> batch) {
-  check_step(batch, model_config.vocab_size, max_context,
-             [&](SequenceId sequence) { return record(sequence, "running a step").length; });
+  records.clear();
+  check_step(batch, model_config.vocab_size, max_context, [&](SequenceId sequence) {
+    records.push_back(&record(sequence, "running a step"));
+    return records.back()->length;
+  });
   int csa = 0, hca = 0;
-  for (const SequenceStep& step : batch) {
-    const SequenceRecord& r = *table.find(step.sequence);
-    const std::int64_t end = r.length + static_cast<std::int64_t>(step.tokens.size());
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    const SequenceRecord& r = *records[i];
+    const std::int64_t end = r.length + static_cast<std::int64_t>(batch[i].tokens.size());
     csa += table.csa_pages_needed(r, end);
     hca += table.hca_pages_needed(r, end);
   }
@@ -267,15 +284,23 @@ void DeviceEngine::Impl::apply_changes() {
   changes.clear();
 }
 
-std::vector<std::vector<executor::Part>> DeviceEngine::Impl::plan(
-    std::span<const SequenceStep> batch, std::vector<StepLogits>& results) {
+void DeviceEngine::Impl::plan(std::span<const SequenceStep> batch) {
   const auto vocab = static_cast<std::size_t>(model_config.vocab_size);
-  std::vector<std::vector<Part>> passes;
+  parts.clear();
+  pass_ends.clear();
   const int most_rows = deterministic ? kBatchFreeRows : step_rows();
   std::int64_t left = 0;  // rows that are in no pass yet
   for (const SequenceStep& step : batch)
     left += static_cast<std::int64_t>(step.tokens.size());
   std::int64_t rows = 0, room = 0, logit_rows = 0;  // of the newest pass
+  std::size_t begin_of_pass = 0;
+  const auto end_pass = [&] {
+    if (parts.size() > begin_of_pass) pass_ends.push_back(parts.size());
+    begin_of_pass = parts.size();
+    rows = logit_rows = 0;
+    room = next_pass_rows(left, most_rows);
+  };
+  end_pass();
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const auto tokens = static_cast<std::int64_t>(batch[i].tokens.size());
     StepLogits& result = results[i];
@@ -285,129 +310,36 @@ std::vector<std::vector<executor::Part>> DeviceEngine::Impl::plan(
                                                                 : static_cast<int>(tokens);
     result.rows = sampled ? 0 : wanted_rows;
     result.values.resize(static_cast<std::size_t>(result.rows) * vocab);
+    result.sampled.reset();
     for (std::int64_t begin = 0; begin < tokens;) {
       const std::int64_t first = std::max(begin, tokens - wanted_rows);
-      if (passes.empty() || begin > 0 || rows == room ||
-          passes.back().size() == kMostStepSequences ||
+      if (begin > 0 || rows == room || parts.size() - begin_of_pass == kMostStepSequences ||
           (first == begin && wanted_rows > 0 && logit_rows == kMostLogitRows)) {
-        passes.emplace_back();
-        rows = logit_rows = 0;
-        room = next_pass_rows(left, most_rows);
+        end_pass();
       }
       const std::int64_t count =
           std::min({tokens - begin, room - rows, first - begin + kMostLogitRows - logit_rows});
       const std::int64_t wanted = std::max<std::int64_t>(0, begin + count - first);
       const auto at = static_cast<std::size_t>(first - (tokens - wanted_rows)) * vocab;
-      passes.back().push_back(
-          {.record = table.find(batch[i].sequence),
-           .tokens = batch[i].tokens.subspan(static_cast<std::size_t>(begin),
-                                             static_cast<std::size_t>(count)),
-           .logits = wanted > 0 && !sampled ? result.values.data() + at : nullptr,
-           .wanted = wanted,
-           .sample = sampled && wanted > 0 ? batch[i].sample : std::nullopt,
-           .result = &result});
+      parts.push_back({.record = records[i],
+                       .tokens = batch[i].tokens.subspan(static_cast<std::size_t>(begin),
+                                                         static_cast<std::size_t>(count)),
+                       .logits = wanted > 0 && !sampled ? result.values.data() + at : nullptr,
+                       .wanted = wanted,
+                       .sample = sampled && wanted > 0 ? batch[i].sample : std::nullopt,
+                       .result = &result});
       begin += count;
       rows += count;
       left -= count;
       logit_rows += wanted;
     }
   }
-  return passes;
+  end_pass();
 }
 
 void DeviceEngine::Impl::make_ready(const StepBucket& size) {
   if (ranks[0].is_ready(size)) return;
   ranks.run([&](EngineRank& rank) { rank.make_ready(size); });
-}
-
-void DeviceEngine::Impl::run_pass(std::span<Part> parts) {
-  StepBucket step{.rows = 0,
-                  .sequences = static_cast<int>(parts.size()),
-                  .sequence_rows = 1,
-                  .logit_rows = 0,
-                  .context = 1,
-                  .batch_free = deterministic};
-  for (const Part& part : parts) {
-    const auto count = static_cast<std::int64_t>(part.tokens.size());
-    step.rows += static_cast<int>(count);
-    step.logit_rows += static_cast<int>(part.wanted);
-    step.sequence_rows = std::max(step.sequence_rows, static_cast<int>(count));
-    step.context = std::max(step.context, part.record->length + count);
-    step.sampled |= part.sample.has_value();
-  }
-  const StepBucket size = bucket_of(step, model_config.max_position_embeddings);
-  executor::StepInputs& in = inputs;
-  int* const ids = in.ids(size.rows);
-  int* const positions = in.positions(size.rows);
-  int* const sequences = in.sequences(size.rows);
-  std::vector<LogitRow> wanted;  // the first of each part that wants any
-  int at = 0, logit_row = 0;
-  for (std::size_t p = 0; p < parts.size(); ++p) {
-    Part& part = parts[p];
-    const SequenceRecord& r = *part.record;
-    in.row_starts[p] = at;
-    in.slots[p] = r.slot;
-    const auto count = static_cast<std::int64_t>(part.tokens.size());
-    for (std::int64_t t = 0; t < count; ++t) {
-      ids[at] = part.tokens[static_cast<std::size_t>(t)];
-      positions[at] = static_cast<int>(r.length + t);
-      sequences[at] = r.slot;
-      if (t >= count - part.wanted) {
-        if (t == count - part.wanted) wanted.push_back({logit_row, &part});
-        in.picks[logit_row++] = at;
-      }
-      ++at;
-    }
-  }
-  for (; at < size.rows; ++at) {
-    ids[at] = 0;
-    positions[at] = 0;
-    sequences[at] = -1;
-  }
-  for (int s = step.sequences; s <= size.sequences; ++s)
-    in.row_starts[s] = step.rows;
-  for (int s = step.sequences; s < size.sequences; ++s)
-    in.slots[s] = 0;
-  for (int i = step.logit_rows; i < size.logit_rows; ++i)
-    in.picks[i] = 0;
-
-  // Where the logits of all rows are there, they lie by the rows of the step.
-  if (size.logit_rows == size.rows) {
-    for (LogitRow& one : wanted)
-      one.row = in.picks[one.row];
-  }
-  const int sample_rows = size.sampled ? size.logit_rows : 0;
-  set_samples(wanted, sample_rows);
-
-  make_ready(size);
-  const auto vocab = static_cast<std::size_t>(model_config.vocab_size);
-  ranks.run([&](EngineRank& rank) {
-    rank.apply(changes);
-    rank.memory.upload(rank.stream, in, size.rows, sample_rows);
-    if (rank.tp_rank == 0) {
-      adjustments.upload(rank.memory, rank.stream, model_config.vocab_size);
-    }
-    rank.launch(size);
-    if (rank.tp_rank == 0) {
-      for (const auto& [row, part] : wanted) {
-        if (part->sample) continue;
-        const std::span logits(part->logits, static_cast<std::size_t>(part->wanted) * vocab);
-        rank.memory.fetch(rank.stream,
-                          rank.memory.buffers().logits + static_cast<std::size_t>(row) * vocab,
-                          std::as_writable_bytes(logits));
-        count_nan_rows(logits);
-      }
-      if (sample_rows > 0) fetch_samples(rank, wanted, sample_rows);
-    }
-    rank.finish();
-  });
-  changes.clear();
-  newest = size;
-  for (Part& part : parts) {
-    SequenceRecord& r = *part.record;
-    r.length += static_cast<std::int64_t>(part.tokens.size());
-    r.rollback_floor = std::max(r.rollback_floor, r.length - kMostRollback);
-  }
 }
 
 DeviceEngine::DeviceEngine(cu::Context context, ModelConfig config, executor::DeviceWeights weights,
@@ -501,16 +433,44 @@ std::optional<EngineRoom> DeviceEngine::room() const {
                     .total = total};
 }
 
-std::vector<StepLogits> DeviceEngine::step(std::span<const SequenceStep> batch) {
-  impl_->check(batch);
-  std::vector<StepLogits> results(batch.size());
-  for (const SequenceStep& one : batch) {
-    SequenceRecord& r = *impl_->table.find(one.sequence);
-    impl_->grow(r, r.length + static_cast<std::int64_t>(one.tokens.size()));
+void DeviceEngine::launch(std::span<const SequenceStep> batch) {
+  Impl& e = *impl_;
+  if (e.under_way) {
+    refuse(ErrorCode::invalid_argument, "beginning a step: the one before it has not ended");
   }
-  for (auto& pass : impl_->plan(batch, results))
-    impl_->run_pass(pass);
-  return results;
+  e.check(batch);
+  e.results.resize(batch.size());
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    SequenceRecord& r = *e.records[i];
+    e.grow(r, r.length + static_cast<std::int64_t>(batch[i].tokens.size()));
+  }
+  e.plan(batch);
+  try {
+    std::size_t begin = 0;
+    for (const std::size_t end : e.pass_ends) {
+      e.queue_pass(std::span(e.parts).subspan(begin, end - begin));
+      begin = end;
+    }
+  } catch (...) {
+    e.ranks.drain();
+    e.queued = 0;
+    throw;
+  }
+  e.under_way = true;
+}
+
+std::span<StepLogits> DeviceEngine::finish() {
+  if (!std::exchange(impl_->under_way, false)) {
+    refuse(ErrorCode::invalid_argument, "ending a step: none is under way");
+  }
+  impl_->collect();
+  return impl_->results;
+}
+
+std::vector<StepLogits> DeviceEngine::step(std::span<const SequenceStep> batch) {
+  launch(batch);
+  const std::span<StepLogits> brought = finish();
+  return {std::make_move_iterator(brought.begin()), std::make_move_iterator(brought.end())};
 }
 
 NumericFaults DeviceEngine::numeric_faults() const {

@@ -149,6 +149,11 @@ class DeviceEngine final : public Engine {
   /// 512 entries of logit bias, or with penalties or a bias behind the first 64 wanted rows of a
   /// pass.
   std::vector<StepLogits> step(std::span<const SequenceStep> batch) override;
+  /// A step is queued on the card's stream: its kernels may still be compiled, and its graph
+  /// recorded, before launch() returns.
+  bool can_overlap() const override { return true; }
+  void launch(std::span<const SequenceStep> batch) override;
+  std::span<StepLogits> finish() override;
   NumericFaults numeric_faults() const override;
 
   /// From the next step on, whatever DeviceOptions::deterministic said.

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "runtime/cuda/pinned_buffer.hpp"
 #include "src/executor/device_engine.hpp"
 #include "src/executor/device_sampling.hpp"
 #include "src/executor/engine_rank.hpp"
@@ -26,6 +27,33 @@ struct Part {
   StepLogits* result = nullptr;
 };
 
+/// A row of a pass's logits and whose it is, or the first of several.
+struct LogitRow {
+  int row = 0;
+  Part* part = nullptr;
+};
+
+/// A pass that is queued on every rank: what their streams still read on the host, and what the
+/// pass will have brought. Kept from step to step for its memory.
+class QueuedPass {
+ public:
+  explicit QueuedPass(const cu::Context& context);
+
+  StepInputs& inputs() { return *inputs_at_; }
+  /// Of the tokens that it chooses, once the streams have passed it.
+  std::span<kernels::SampleResult> samples() { return {samples_at_, kMostLogitRows}; }
+
+  std::vector<LogitRow> wanted;   ///< of each part that wants any
+  SampleAdjustments adjustments;  ///< of the rows whose tokens it chooses
+  int sample_rows = 0;            ///< of logits, whose tokens it chooses
+  std::vector<StateChange> changes;
+
+ private:
+  cu::PinnedBuffer memory_;
+  StepInputs* inputs_at_ = nullptr;
+  kernels::SampleResult* samples_at_ = nullptr;
+};
+
 /// All ranks with their threads.
 class EngineRanks {
  public:
@@ -35,6 +63,8 @@ class EngineRanks {
 
   /// Runs body on every rank's thread; see RankThreads::run.
   void run(const std::function<void(EngineRank&)>& body);
+  /// Waits for what is queued on any rank, and drops errors.
+  void drain() noexcept;
   /// Within body: waits for every rank; see RankThreads::meet.
   void meet() { threads_.meet(); }
   EngineRank& operator[](std::size_t rank) { return *ranks_[rank]; }
@@ -58,14 +88,17 @@ namespace ingot {
 /// rank carries out the same on its card. Members are destroyed from the last to the first.
 struct DeviceEngine::Impl {
   using EngineRank = executor::EngineRank;
+  using LogitRow = executor::LogitRow;
   using Part = executor::Part;
+  using QueuedPass = executor::QueuedPass;
   using SequenceRecord = executor::SequenceRecord;
   using StateChange = executor::StateChange;
 
-  Impl(std::vector<DeviceRank> parts, ModelConfig model, KernelSource from,
+  Impl(std::vector<DeviceRank> given_ranks, ModelConfig model, KernelSource from,
        const DeviceOptions& given);
+  ~Impl();
   SequenceRecord& record(SequenceId sequence, const char* attempt);
-  /// Everything that can be wrong with a step, before anything changes.
+  /// Everything that can be wrong with a step, before anything changes; finds its records.
   void check(std::span<const SequenceStep> batch);
   /// Takes the pages that the tokens of a step will fill.
   void grow(SequenceRecord& r, std::int64_t length);
@@ -74,29 +107,28 @@ struct DeviceEngine::Impl {
   /// Carries out what is kept, on every rank, and waits for it.
   void apply_changes();
   /// Cuts the batch into passes of at most options' step_rows rows (kBatchFreeRows where steps are
-  /// deterministic), at most one part of a sequence each.
-  std::vector<std::vector<Part>> plan(std::span<const SequenceStep> batch,
-                                      std::vector<StepLogits>& results);
+  /// deterministic), at most one part of a sequence each: `parts` and `pass_ends`.
+  void plan(std::span<const SequenceStep> batch);
   /// Makes a step of this size ready on every rank before any rank runs it.
   void make_ready(const StepBucket& size);
-  void run_pass(std::span<Part> parts);
+  /// Queues a pass, and waits for those before it only where they have to be over.
+  void queue_pass(std::span<Part> pass);
+  void fill_inputs(QueuedPass& pass, std::span<Part> of, const StepBucket& step,
+                   const StepBucket& size);
+  /// Waits for the passes that are queued and takes what they brought.
+  void collect();
   /// Rows of the largest pass.
   int step_rows() { return ranks[0].memory.rows(); }
 
   // device_sampling.cpp
   /// Whether a step chooses this one's token itself.
   bool takes(const SequenceStep& step) const;
-  /// Row `row` of the logits is a part's; it is read if the part is sampled.
-  struct LogitRow {
-    int row = 0;
-    Part* part = nullptr;
-  };
   /// Writes down how the rows of a sampled bucket's logits are chosen. A part that cannot be gets
   /// its logits.
-  void set_samples(std::span<const LogitRow> wanted, int rows);
+  void set_samples(QueuedPass& pass, int rows);
   void count_nan_rows(std::span<const float> logits);
-  /// Brings what a rank chose; waits for its stream.
-  void fetch_samples(EngineRank& rank, std::span<const LogitRow> wanted, int rows);
+  /// What a pass chose.
+  void take_samples(QueuedPass& pass);
 
   const ModelConfig model_config;
   const DeviceOptions options;
@@ -106,10 +138,17 @@ struct DeviceEngine::Impl {
   executor::EngineRanks ranks;
   executor::SequenceTable table;
   std::vector<StateChange> changes;
-  executor::StepInputs inputs{};
-  executor::SampleAdjustments adjustments;  // of the step whose inputs these are
   DeviceStats counted;
   std::optional<StepBucket> newest;  // that ran
+
+  // The step that is under way.
+  bool under_way = false;
+  std::vector<SequenceRecord*> records;  // of its sequences, in its order
+  std::vector<StepLogits> results;
+  std::vector<Part> parts;
+  std::vector<std::size_t> pass_ends;  // in parts
+  std::vector<QueuedPass> passes;
+  std::size_t queued = 0;  // of them
 };
 
 }  // namespace ingot

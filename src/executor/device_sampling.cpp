@@ -119,14 +119,15 @@ bool DeviceEngine::Impl::takes(const SequenceStep& step) const {
   return step.sample && can_sample(model_config);
 }
 
-void DeviceEngine::Impl::set_samples(std::span<const LogitRow> wanted, int rows) {
-  adjustments.clear();
-  kernels::SampleRow* const samples = inputs.sample_rows(rows);
+void DeviceEngine::Impl::set_samples(QueuedPass& pass, int rows) {
+  pass.sample_rows = rows;
+  pass.adjustments.clear();
+  kernels::SampleRow* const samples = pass.inputs().sample_rows(rows);
   std::fill_n(samples, rows, executor::unused_sample_row());
-  for (const auto& [index, part] : wanted) {
+  for (const auto& [index, part] : pass.wanted) {
     if (!part->sample) continue;
     kernels::SampleRow row = executor::sample_row(*part->sample);
-    if (adjustments.add(index, *part->sample, model_config.vocab_size, row)) {
+    if (pass.adjustments.add(index, *part->sample, model_config.vocab_size, row)) {
       samples[index] = row;
       continue;
     }
@@ -137,14 +138,10 @@ void DeviceEngine::Impl::set_samples(std::span<const LogitRow> wanted, int rows)
   }
 }
 
-void DeviceEngine::Impl::fetch_samples(EngineRank& rank, std::span<const LogitRow> wanted,
-                                       int rows) {
-  std::vector<kernels::SampleResult> results(static_cast<std::size_t>(rows));
-  rank.memory.fetch(rank.stream, rank.memory.buffers().samples,
-                    std::as_writable_bytes(std::span(results)));
-  for (const auto& [row, part] : wanted) {
+void DeviceEngine::Impl::take_samples(QueuedPass& pass) {
+  for (const auto& [row, part] : pass.wanted) {
     if (!part->sample) continue;
-    const kernels::SampleResult& result = results[static_cast<std::size_t>(row)];
+    const kernels::SampleResult& result = pass.samples()[static_cast<std::size_t>(row)];
     part->result->sampled =
         executor::sampled_token(result, *part->sample->params, model_config.vocab_size);
     counted.nan_rows += result.bad_logits > 0 ? 1 : 0;

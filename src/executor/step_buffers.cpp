@@ -137,8 +137,12 @@ void StepMemory::put(const cu::Stream& stream, void* to, std::span<const std::by
   memory_.copy_from_host(stream, from, reinterpret_cast<cu::CUdeviceptr>(to) - memory_.address());
 }
 
-void StepMemory::fetch(const cu::Stream& stream, const void* from, std::span<std::byte> to) const {
+void StepMemory::get(const cu::Stream& stream, const void* from, std::span<std::byte> to) const {
   memory_.copy_to_host(stream, to, reinterpret_cast<cu::CUdeviceptr>(from) - memory_.address());
+}
+
+void StepMemory::fetch(const cu::Stream& stream, const void* from, std::span<std::byte> to) const {
+  get(stream, from, to);
   stream.synchronize();
 }
 

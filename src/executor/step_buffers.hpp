@@ -114,7 +114,9 @@ class StepMemory {
   void upload(const cu::Stream& stream, const StepInputs& inputs, int rows, int samples = 0) const;
   /// Queues a copy into one of the buffers, from what stays until the stream passed it.
   void put(const cu::Stream& stream, void* to, std::span<const std::byte> from) const;
-  /// The same arrays fetched; waits for the stream.
+  /// Queues a copy out of one of the buffers, to what stays until the stream passed it.
+  void get(const cu::Stream& stream, const void* from, std::span<std::byte> to) const;
+  /// The same, and waits for the stream.
   void fetch(const cu::Stream& stream, const void* from, std::span<std::byte> to) const;
 
   static std::uint64_t bytes(const ModelConfig& config, int tp_size, std::int64_t max_context,

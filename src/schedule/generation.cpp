@@ -51,61 +51,78 @@ bool Generation::must_close_thinking() const {
          result_.thinking_tokens >= *request_.sampling.thinking_budget && control_.think_end;
 }
 
-void Generation::remember(TokenId token) {
-  if (request_.sampling.has_penalties()) ++history_.generated[token];
-  result_.tokens.push_back(token);
-  if (text_.is_thinking()) ++result_.thinking_tokens;
-}
-
 std::optional<SampleRequest> Generation::sample_request() const {
   if (must_close_thinking()) return std::nullopt;
   return SampleRequest{&request_.sampling, &history_, position()};
 }
 
-OutputDelta Generation::accept(std::span<const float> logits, Sampler& sampler) {
-  return accept(must_close_thinking()
-                    ? sampler.report(logits, request_.sampling, *control_.think_end)
-                    : sampler.sample(logits, request_.sampling, history_, position()));
+void Generation::take(std::span<const float> logits, Sampler& sampler) {
+  take(must_close_thinking() ? sampler.report(logits, request_.sampling, *control_.think_end)
+                             : sampler.sample(logits, request_.sampling, history_, position()));
 }
 
-OutputDelta Generation::accept(Result<SampledToken> sampled) {
+void Generation::take(Result<SampledToken> sampled) {
   if (!sampled) {
     Error error = sampled.error();
     error.message = fmt::format("{}, position {}: {}", request_.name, position(), error.message);
     fail_with(std::move(error));
-    return {};
+    return;
   }
-  if (is_stop(sampled->id)) {
-    result_.end_token = sampled->id;
-    return end(FinishReason::stop);
+  const TokenId token = sampled->id;
+  if (is_stop(token)) {
+    result_.end_token = token;
+    end_reason_ = FinishReason::stop;
+    return;
   }
-  remember(sampled->id);
-  OutputDelta delta = text_.push(sampled->id);
+  if (request_.sampling.has_penalties()) ++history_.generated[token];
+  result_.tokens.push_back(token);
   if (request_.sampling.top_logprobs) result_.logprobs.push_back(std::move(*sampled));
-  result_.reasoning += delta.reasoning;
-  result_.content += delta.content;
-  result_.tool_calls.insert(result_.tool_calls.end(), delta.tool_calls.begin(),
-                            delta.tool_calls.end());
+  untold_ = true;
+  if (static_cast<std::int64_t>(result_.tokens.size()) >= max_tokens_) {
+    end_reason_ = FinishReason::length;
+  }
+}
+
+bool Generation::must_tell_first() const {
+  return untold_ && request_.sampling.thinking_budget && text_.is_thinking();
+}
+
+void Generation::add(OutputDelta& delta, OutputDelta more) {
+  result_.reasoning += more.reasoning;
+  result_.content += more.content;
+  result_.tool_calls.insert(result_.tool_calls.end(), more.tool_calls.begin(),
+                            more.tool_calls.end());
+  append(delta, std::move(more));
+}
+
+OutputDelta Generation::tell() {
+  OutputDelta delta;
+  if (std::exchange(untold_, false)) {
+    if (text_.is_thinking()) ++result_.thinking_tokens;
+    add(delta, text_.push(newest()));
+  }
+  if (done_) return delta;
   if (text_.stopped()) {
-    append(delta, end(FinishReason::stop));
-  } else if (static_cast<std::int64_t>(result_.tokens.size()) >= max_tokens_) {
-    append(delta, end(FinishReason::length));
+    end(FinishReason::stop, delta);
+  } else if (end_reason_) {
+    end(*end_reason_, delta);
   }
   return delta;
 }
 
-OutputDelta Generation::end(FinishReason reason) {
-  OutputDelta delta = text_.finish();
-  result_.reasoning += delta.reasoning;
-  result_.content += delta.content;
-  result_.tool_calls.insert(result_.tool_calls.end(), delta.tool_calls.begin(),
-                            delta.tool_calls.end());
+OutputDelta Generation::cancel() {
+  OutputDelta delta = tell();
+  if (!done_) end(FinishReason::cancelled, delta);
+  return delta;
+}
+
+void Generation::end(FinishReason reason, OutputDelta& delta) {
+  add(delta, text_.finish());
   if (reason == FinishReason::stop && !result_.tool_calls.empty()) {
     reason = FinishReason::tool_calls;
   }
   result_.finish_reason = reason;
   done_ = true;
-  return delta;
 }
 
 void Generation::fail_with(Error error) {

@@ -52,8 +52,9 @@ struct GenerationResult {
   std::optional<Error> error;  ///< with FinishReason::error
 };
 
-/// The state of one answer between steps: from the logits after its newest token it makes the next
-/// token and the text that this releases. Knows no engine and no neighbours. One thread at a time.
+/// The state of one answer between steps: from what follows its newest token it makes the next
+/// token, and then the text that this releases: the second can wait until the step that the token
+/// goes into is under way. Knows no engine and no neighbours. One thread at a time.
 class Generation {
  public:
   /// @param limit tokens that fit behind the prompt; at least 1. Smaller than max_tokens: clips it.
@@ -63,26 +64,35 @@ class Generation {
   const GenerationRequest& request() const { return request_; }
   const GenerationResult& result() const { return result_; }
   GenerationResult take_result() { return std::move(result_); }
+  /// No further token is wanted: the newest one, or their number, ended the answer. What the text
+  /// says is known after tell().
+  bool ended() const { return done_ || end_reason_.has_value(); }
+  /// The answer is whole, its text too.
   bool done() const { return done_; }
 
   /// How the next token may be chosen by somebody else; nullopt where it is not chosen at all, as
-  /// the budget for thinking is spent. Valid until the next accept().
+  /// the budget for thinking is spent. Valid until the next take().
   std::optional<SampleRequest> sample_request() const;
   /// Takes the logits that follow prompt and answer so far, or what was chosen from them by
-  /// sample_request(). Afterwards either done(), or newest() is the token to feed.
-  OutputDelta accept(std::span<const float> logits, Sampler& sampler);
-  OutputDelta accept(Result<SampledToken> sampled);
+  /// sample_request(); the token before it was told. Afterwards either ended(), or newest() is the
+  /// token to feed.
+  void take(std::span<const float> logits, Sampler& sampler);
+  void take(Result<SampledToken> sampled);
   TokenId newest() const { return result_.tokens.back(); }
+  /// Whether sample_request() has to know what the token that was taken says.
+  bool must_tell_first() const;
+  /// The text that the token releases that was taken; a stop string in it ends the answer.
+  OutputDelta tell();
 
   /// Ends the answer from outside; what was held back is released.
-  OutputDelta cancel() { return end(FinishReason::cancelled); }
+  OutputDelta cancel();
   void fail_with(Error error);
 
  private:
-  OutputDelta end(FinishReason reason);
+  void add(OutputDelta& delta, OutputDelta more);
+  void end(FinishReason reason, OutputDelta& delta);
   bool is_stop(TokenId token) const;
   bool must_close_thinking() const;
-  void remember(TokenId token);
   std::int64_t position() const {
     return result_.prompt_tokens + static_cast<std::int64_t>(result_.tokens.size());
   }
@@ -93,6 +103,8 @@ class Generation {
   OutputText text_;
   TokenHistory history_;
   GenerationResult result_;
+  bool untold_ = false;                     ///< the newest token's text is not released yet
+  std::optional<FinishReason> end_reason_;  ///< by tokens alone
   bool done_ = false;
 };
 

@@ -4,51 +4,12 @@
 
 #include <algorithm>
 #include <iterator>
-#include <limits>
 #include <utility>
 
+#include "src/schedule/scheduler_running.hpp"
 #include "src/text/prompt_length.hpp"
 
 namespace ingot {
-
-struct Scheduler::Running {
-  RequestId id{};
-  ScheduledRequest request;
-  Generation generation;
-  SequenceId sequence{};
-  bool has_sequence = false;
-  std::int64_t fed = 0;  ///< tokens of prompt and answer that the sequence holds
-  /// Prompt and answer of one that gave its room back: what is to be fed before it goes on.
-  std::vector<TokenId> replay = {};
-  std::int64_t reached = 0;  ///< the most tokens that its sequence has held
-  bool begun = false;        ///< it has had a place
-  bool answered = false;     ///< its first token is chosen
-  bool snapshot_taken = false;
-  bool cancelled = false;
-  bool in_prompt = false;  ///< the newest step fed a chunk of the prompt, and more is left
-  std::vector<std::int64_t> keep_at = {};  ///< lengths of which a copy will be kept, ascending
-  /// One that is about to feed what this prompt begins with too, and how much of it.
-  std::optional<RequestId> leader = std::nullopt;
-  std::int64_t leader_length = 0;
-
-  std::span<const TokenId> prompt() const { return generation.request().prompt; }
-  const std::vector<TokenId>& to_feed() const {
-    return replay.empty() ? generation.request().prompt : replay;
-  }
-  /// What it may cost, for an order of those that wait.
-  std::int64_t most_tokens() const {
-    const GenerationRequest& asked = generation.request();
-    return static_cast<std::int64_t>(asked.prompt.size()) +
-           asked.sampling.max_tokens.value_or(std::numeric_limits<std::int32_t>::max());
-  }
-};
-
-/// One step's work.
-struct Scheduler::Batch {
-  std::vector<SequenceStep> steps;
-  std::vector<Running*> members;  ///< whose each of them is
-  std::int64_t prefill_tokens = 0;
-};
 
 Scheduler::Scheduler(Engine& engine, const Tokenizer& tokenizer, const SchedulerOptions& options)
     : engine_(engine),
@@ -56,9 +17,17 @@ Scheduler::Scheduler(Engine& engine, const Tokenizer& tokenizer, const Scheduler
       control_(ControlTokens::find(tokenizer, engine.config().eos_token_id)),
       options_(options),
       prefixes_(engine, static_cast<std::size_t>(std::max(options.kept_prefixes, 0))),
-      places_(options.max_batch) {}
+      places_(options.max_batch),
+      overlaps_(engine.can_overlap()) {}
 
 Scheduler::~Scheduler() {
+  if (under_way_) {
+    try {
+      (void)engine_.finish();
+    } catch (const EngineError&) {
+      // Nobody waits for what it brings, and its sequences are given back all the same.
+    }
+  }
   for (const auto& running : running_) {
     if (running->has_sequence && !running->request.sequence) engine_.release(running->sequence);
   }
@@ -248,14 +217,14 @@ void Scheduler::make_room(const EngineError& error) {
   Error alone = error.error();
   alone.message = fmt::format("{}: {}", running_[victim]->generation.request().name, alone.message);
   running_[victim]->generation.fail_with(std::move(alone));
-  retire_done();
+  retire();
 }
 
 void Scheduler::finish_cancelled() {
   const auto cancel = [](Running& running) {
-    if (!running.cancelled || running.generation.done()) return;
-    const OutputDelta delta = running.generation.cancel();
-    if (!delta.empty() && running.request.on_delta) running.request.on_delta(delta);
+    if (running.cancelled && !running.generation.done()) {
+      append(running.untold, running.generation.cancel());
+    }
   };
   for (const auto& running : running_)
     cancel(*running);
@@ -264,23 +233,24 @@ void Scheduler::finish_cancelled() {
     if (running->generation.done()) running_.push_back(std::move(running));
   }
   std::erase(waiting_, nullptr);
-  retire_done();
+  retire();
 }
 
-void Scheduler::retire_done() {
-  // Taken out first: a callback may look at the scheduler.
-  std::vector<std::unique_ptr<Running>> done;
+// Takes back what those hold that want no further token.
+void Scheduler::retire() {
   for (auto& running : running_) {
-    if (running->generation.done()) done.push_back(std::move(running));
+    if (!running->generation.ended()) continue;
+    count_end();
+    if (running->has_sequence && !running->request.sequence) engine_.release(running->sequence);
+    ended_.push_back(std::move(running));
   }
   std::erase(running_, nullptr);
-  for (const auto& running : done) {
-    if (places_ < options_.max_batch && ++ended_since_preemption_ >= places_) {
-      ++places_;
-      ended_since_preemption_ = 0;
-    }
-    if (running->has_sequence && !running->request.sequence) engine_.release(running->sequence);
-    if (running->request.on_finish) running->request.on_finish(running->generation.take_result());
+}
+
+void Scheduler::count_end() {
+  if (places_ < options_.max_batch && ++ended_since_preemption_ >= places_) {
+    ++places_;
+    ended_since_preemption_ = 0;
   }
 }
 
@@ -292,97 +262,6 @@ std::int64_t Scheduler::chunk_end(const Running& running) const {
   if (snapshot && running.fed < *snapshot) end = std::min(end, *snapshot);
   if (!running.keep_at.empty()) end = std::min(end, running.keep_at.front());
   return end;
-}
-
-Scheduler::Batch Scheduler::make_batch() {
-  Batch batch;
-  for (const auto& running : running_) {
-    const auto& feed = running->to_feed();
-    const auto length = static_cast<std::int64_t>(feed.size());
-    running->in_prompt = false;
-    if (running->fed < length) {
-      const std::int64_t end = chunk_end(*running);
-      const std::int64_t count = end - running->fed;
-      if (batch.prefill_tokens > 0 &&
-          batch.prefill_tokens + count > options_.prefill_tokens_per_step) {
-        continue;
-      }
-      batch.prefill_tokens += count;
-      running->in_prompt = end < length;
-      batch.steps.push_back({running->sequence,
-                             std::span(feed).subspan(static_cast<std::size_t>(running->fed),
-                                                     static_cast<std::size_t>(count)),
-                             end == length ? LogitsOf::last : LogitsOf::none,
-                             end == length ? running->generation.sample_request() : std::nullopt});
-    } else {
-      const auto& tokens = running->generation.result().tokens;
-      batch.steps.push_back({running->sequence, std::span(tokens).last(1), LogitsOf::last,
-                             running->generation.sample_request()});
-    }
-    batch.members.push_back(running.get());
-  }
-  return batch;
-}
-
-bool Scheduler::step() {
-  finish_cancelled();
-  admit();
-  retire_done();
-  Batch batch;
-  std::vector<StepLogits> results;
-  while (!running_.empty()) {
-    batch = make_batch();
-    try {
-      results = engine_.step(batch.steps);
-      break;
-    } catch (const EngineError& error) {
-      if (error.error().code != ErrorCode::exhausted) throw;
-      if (!prefixes_.evict()) make_room(error);
-    }
-  }
-  if (running_.empty()) return !waiting_.empty();
-
-  ++totals_.steps;
-  totals_.sequence_steps += static_cast<std::int64_t>(batch.steps.size());
-  totals_.prompt_steps += batch.prefill_tokens > 0 ? 1 : 0;
-  for (std::size_t i = 0; i < batch.steps.size(); ++i) {
-    Running& running = *batch.members[i];
-    const SequenceStep& step = batch.steps[i];
-    const auto count = static_cast<std::int64_t>(step.tokens.size());
-    const auto prompt = static_cast<std::int64_t>(running.generation.request().prompt.size());
-    const std::int64_t repeated = std::clamp<std::int64_t>(running.reached - running.fed, 0, count);
-    totals_.repeated_tokens += repeated;
-    totals_.prompt_tokens +=
-        std::clamp<std::int64_t>(prompt - running.fed, 0, count) -
-        std::clamp<std::int64_t>(std::min(prompt, running.reached) - running.fed, 0, count);
-    running.fed += count;
-    running.reached = std::max(running.reached, running.fed);
-    if (!running.keep_at.empty() && running.keep_at.front() == running.fed) {
-      running.keep_at.erase(running.keep_at.begin());
-      prefixes_.keep(running.sequence,
-                     running.prompt().first(static_cast<std::size_t>(running.fed)));
-    }
-    if (running.request.snapshot_at == running.fed && running.request.on_snapshot &&
-        !std::exchange(running.snapshot_taken, true)) {
-      running.request.on_snapshot(engine_.fork(running.sequence));
-    }
-    if (step.logits == LogitsOf::none) continue;
-    running.replay = {};  // from here on the answer's newest token is what is fed
-    StepLogits& result = results[i];
-    const OutputDelta delta = result.sampled ? running.generation.accept(std::move(*result.sampled))
-                                             : running.generation.accept(result.row(0), sampler_);
-    ++totals_.generated_tokens;
-    if (!std::exchange(running.answered, true) && running.request.on_first_token) {
-      running.request.on_first_token();
-    }
-    if (!delta.empty() && running.request.on_delta) running.request.on_delta(delta);
-  }
-  // Who had a chunk and wants more goes behind those that wait: a long prompt never holds up the
-  // short ones, nor they it.
-  std::stable_partition(running_.begin(), running_.end(),
-                        [](const auto& running) { return !running->in_prompt; });
-  retire_done();
-  return !running_.empty() || !waiting_.empty();
 }
 
 }  // namespace ingot

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -51,8 +52,14 @@ struct ScheduledRequest {
 /// neighbours. Prompts that begin alike are fed once up to where they part, in whole blocks of
 /// PrefixIndex: that is one more cut, whose effect is within the engine's rounding. Where the
 /// engine has no room for a step, the requests that came last give theirs
-/// back, wait, and are fed again, with what they had said; the oldest one always goes on. One
-/// thread at a time; engine and tokenizer must outlive it.
+/// back, wait, and are fed again, with what they had said; the oldest one always goes on.
+///
+/// Over an engine that can_overlap() the next step is under way before the newest one's texts are
+/// made and its callbacks run, and until step() is called again. What only a text shows, a stop
+/// string, and what is cancelled then take part in that step for nothing: its token is dropped. Who
+/// is submitted meanwhile joins the step after it. Texts are the same.
+///
+/// One thread at a time; engine and tokenizer must outlive it.
 class Scheduler {
  public:
   Scheduler(Engine& engine, const Tokenizer& tokenizer, const SchedulerOptions& options);
@@ -75,7 +82,8 @@ class Scheduler {
   /// From the next step on; where the cuts lie is then the caller's affair.
   void set_prefill_chunk(int tokens) { options_.prefill_chunk = tokens; }
 
-  /// Runs one step. Returns whether anything is left to do.
+  /// Runs one step, or ends the one that is under way, and tells what it brought. Returns whether
+  /// anything is left to do; where nothing is, no step is under way.
   /// Throws EngineError: what the engine throws; exhausted only where all room is held by sequences
   /// that are not the scheduler's own.
   bool step();
@@ -94,6 +102,9 @@ class Scheduler {
     std::int64_t prompt_steps = 0;      ///< of the steps, those that fed more than newest tokens
     std::int64_t preemptions = 0;       ///< how often a request gave its room back
     std::int64_t repeated_tokens = 0;   ///< that were fed again because of that
+    std::int64_t dropped_tokens = 0;    ///< sampled for who had ended meanwhile; not generated ones
+    /// The engine was idle, with work to do: from the end of a step until the next one is begun.
+    double engine_idle_s = 0;
   };
   const Totals& totals() const { return totals_; }
   /// What the engine did, where it has kernels.
@@ -102,21 +113,39 @@ class Scheduler {
   std::optional<EngineRoom> engine_room() const { return engine_.room(); }
 
  private:
+  using Clock = std::chrono::steady_clock;
   struct Running;
 
-  struct Batch;
+  /// One step's work. Kept from step to step for its memory.
+  struct Batch {
+    std::vector<SequenceStep> steps;
+    std::vector<Running*> members;  ///< whose each of them is
+    std::vector<TokenId> newest;    ///< tokens of answers, which the steps point to
+    std::int64_t prefill_tokens = 0;
+  };
 
   void admit();
   bool begin(Running& running);
   void take_place(Running& running);
   bool waits_for_prefix(Running& running) const;
   std::size_t next_waiting() const;
-  Batch make_batch();
   void make_room(const EngineError& error);
   void preempt(std::size_t victim);
   void finish_cancelled();
-  void retire_done();
+  void retire();
+  void count_end();
   std::int64_t chunk_end(const Running& running) const;
+
+  // scheduler_step.cpp
+  void make_batch();
+  void begin_step();
+  void run_batch();
+  void end_step();
+  void count(Running& running, const SequenceStep& step);
+  void take(Running& running, StepLogits& result);
+  void tell(Running& running);
+  void report(Running& running);
+  void tell_all();
 
   Engine& engine_;
   const Tokenizer& tokenizer_;
@@ -132,6 +161,15 @@ class Scheduler {
   int places_;
   int ended_since_preemption_ = 0;
   Totals totals_;
+
+  std::vector<std::unique_ptr<Running>> ended_;  ///< have given all back; not all are reported
+  std::vector<Running*> taken_;  ///< who got a token from the newest step, in its order
+
+  const bool overlaps_;
+  Batch batch_;
+  bool under_way_ = false;           ///< batch_ is begun, and has not ended
+  std::vector<StepLogits> results_;  ///< of an engine that cannot overlap
+  std::optional<Clock::time_point> idle_since_;
 };
 
 }  // namespace ingot

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <set>
 #include <stdexcept>
+#include <utility>
 
 #include "src/text/control_tokens.hpp"
 #include "tests/support/small_tokenizer.hpp"
@@ -33,6 +34,11 @@ FakeEngine::FakeEngine(int vocab_size) : function_(noise) {
 const std::vector<TokenId>& FakeEngine::find(SequenceId sequence) const {
   const auto found = sequences_.find(static_cast<std::uint64_t>(sequence));
   if (found == sequences_.end()) throw std::logic_error("fake engine: unknown sequence");
+  for (const Given& given : under_way_) {
+    if (given.step.sequence == sequence) {
+      throw std::logic_error("fake engine: a sequence that takes part in a step is touched");
+    }
+  }
   return found->second;
 }
 
@@ -97,6 +103,37 @@ std::optional<EngineRoom> FakeEngine::room() const {
 }
 
 std::vector<StepLogits> FakeEngine::step(std::span<const SequenceStep> batch) {
+  if (overlaps_) {
+    launch(batch);
+    (void)finish();
+    return std::move(results_);
+  }
+  return run(batch);
+}
+
+void FakeEngine::launch(std::span<const SequenceStep> batch) {
+  if (!overlaps_) return Engine::launch(batch);
+  if (is_under_way()) throw std::logic_error("fake engine: a step is under way already");
+  if (batch.empty()) throw std::logic_error("fake engine: a step of nobody");
+  results_ = run(batch);
+  for (const SequenceStep& step : batch)
+    under_way_.push_back({step, {step.tokens.begin(), step.tokens.end()}});
+}
+
+std::span<StepLogits> FakeEngine::finish() {
+  if (!overlaps_) return Engine::finish();
+  if (!is_under_way()) throw std::logic_error("fake engine: no step is under way");
+  const std::vector<Given> given = std::exchange(under_way_, {});
+  for (const Given& one : given) {
+    if (!std::ranges::equal(one.tokens, one.step.tokens)) {
+      throw std::logic_error("fake engine: tokens of a step changed while it was under way");
+    }
+  }
+  if (before_finish_) before_finish_(steps_);
+  return results_;
+}
+
+std::vector<StepLogits> FakeEngine::run(std::span<const SequenceStep> batch) {
   ++steps_;
   if (before_step_) before_step_(steps_);
   std::set<std::uint64_t> seen;

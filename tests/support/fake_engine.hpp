@@ -31,6 +31,9 @@ class FakeEngine final : public Engine {
   /// Once set_pages() has said how many there are.
   std::optional<EngineRoom> room() const override;
   std::vector<StepLogits> step(std::span<const SequenceStep> batch) override;
+  bool can_overlap() const override { return overlaps_; }
+  void launch(std::span<const SequenceStep> batch) override;
+  std::span<StepLogits> finish() override;
 
   /// By default, noise that depends on every token of the sequence, with ends now and then.
   void set_logits(LogitsFunction function) { function_ = std::move(function); }
@@ -48,10 +51,17 @@ class FakeEngine final : public Engine {
   }
   /// Whether it takes offers to choose tokens; of which parameters is up to `takes`.
   void set_samples(std::function<bool(const SamplingParams&)> takes) { takes_ = std::move(takes); }
+  /// Whether its steps have two halves. Between these nobody may touch their sequences.
+  void set_overlaps(bool overlaps) { overlaps_ = overlaps; }
+  /// Called at the end of each step that has two halves, with its number from 1.
+  void set_before_finish(std::function<void(int)> function) {
+    before_finish_ = std::move(function);
+  }
   /// Called before each step, with its number from 1.
   void set_before_step(std::function<void(int)> function) { before_step_ = std::move(function); }
 
   int steps() const { return steps_; }
+  bool is_under_way() const { return !under_way_.empty(); }
   int tokens_sampled() const { return tokens_sampled_; }
   std::int64_t tokens_fed() const { return tokens_fed_; }
   std::size_t widest_batch() const { return widest_batch_; }
@@ -63,6 +73,13 @@ class FakeEngine final : public Engine {
 
  private:
   const std::vector<TokenId>& find(SequenceId sequence) const;
+  std::vector<StepLogits> run(std::span<const SequenceStep> batch);
+
+  /// What a step was given, and where it lies.
+  struct Given {
+    SequenceStep step;
+    std::vector<TokenId> tokens;
+  };
 
   ModelConfig config_;
   std::int64_t max_context_ = 1 << 20;
@@ -75,6 +92,10 @@ class FakeEngine final : public Engine {
   LogitsFunction function_;
   std::function<void(int)> before_step_;
   std::function<bool(const SamplingParams&)> takes_;
+  bool overlaps_ = false;
+  std::vector<Given> under_way_;
+  std::vector<StepLogits> results_;
+  std::function<void(int)> before_finish_;
   Sampler sampler_;
   int tokens_sampled_ = 0;
   std::map<std::uint64_t, std::vector<TokenId>> sequences_;

@@ -115,6 +115,7 @@ TEST_CASE("bench serve on a card prints what a scheduler reaches beside decode s
   CHECK(line["synthetic"] == true);
   CHECK(line["generated_tokens"] == 4);
   CHECK(line["decode_alone_tokens_per_s"] > 0);
+  CHECK(line["engine_idle_share"] > 0);
   CHECK(line["graph_steps"] > 0);
   CHECK(line["kernels_compiled"] == 0);
 }

@@ -70,6 +70,38 @@ TEST_CASE("the time to the first token is that of the request's own steps", "[cp
   CHECK(r.mean_batch() == 1);
 }
 
+TEST_CASE("time in which the engine waits for the host is told", "[cpu][bench]") {
+  test::FakeEngine slow_to_begin, slow_to_end;
+  const auto sleep = [](int) { std::this_thread::sleep_for(std::chrono::milliseconds(2)); };
+  slow_to_begin.set_overlaps(true);
+  slow_to_begin.set_before_step(sleep);
+  slow_to_end.set_overlaps(true);
+  slow_to_end.set_before_finish(sleep);
+  ServeLoad load = kSmall;
+  load.requests = 4;
+  // One begins each step late, the other one works on it for as long.
+  CHECK(measure_serve(slow_to_begin, test::small_tokenizer(), load).idle_share() > 0.5);
+  const ServeResult r = measure_serve(slow_to_end, test::small_tokenizer(), load);
+  CHECK(r.idle_share() < 0.5);
+  CHECK(r.idle_share() > 0);
+  CHECK(r.decode_steps > 0);
+  CHECK(r.decode_steps < r.totals.steps);
+  CHECK(r.decode_mean_batch() ==
+        Approx(static_cast<double>(r.decode_tokens) / static_cast<double>(r.decode_steps)));
+  CHECK(r.prompt_share() > 0);
+  CHECK(r.prompt_share() < 1);
+}
+
+TEST_CASE("a seed makes other lengths", "[cpu][bench]") {
+  ServeLoad load = kSmall;
+  load.input = {.least = 2, .most = 40};
+  test::FakeEngine engine;
+  const ServeResult one = measure_serve(engine, test::small_tokenizer(), load);
+  load.seed = 2;
+  const ServeResult other = measure_serve(engine, test::small_tokenizer(), load);
+  CHECK(one.totals.prompt_tokens != other.totals.prompt_tokens);
+}
+
 TEST_CASE("a range of lengths is drawn from end to end, and the same each time", "[cpu][bench]") {
   ServeLoad load = kSmall;
   load.requests = 200;
@@ -140,8 +172,11 @@ TEST_CASE("a line and a JSON line of serving hold the same", "[cpu][bench]") {
   r.first_token_median_ms = 12.5;
   r.first_token_p99_ms = 40;
   r.decode_tokens = 300;
+  r.decode_steps = 75;
   r.decode_s = 1.5;
+  r.totals.engine_idle_s = 0.1;
   r.alone_tokens_per_s = 200;
+  r.decode_alone_tokens_per_s = 250;
   r.kernels_compiled = 3;
   r.graph_steps = 90;
   const std::string line = printed([&](std::FILE* out) {
@@ -150,7 +185,7 @@ TEST_CASE("a line and a JSON line of serving hold the same", "[cpu][bench]") {
   });
   INFO(line);
   CHECK_THAT(line, Catch::Contains("20..4000") && Catch::Contains("170.0   10000.0"));
-  CHECK_THAT(line, Catch::Contains("3.5  87.5 %     200.0   85.0 %   100.0 %"));
+  CHECK_THAT(line, Catch::Contains("3.5  87.5 %   25.0 %   5.0 %     200.0   85.0 %    80.0 %"));
   CHECK_THAT(line, Catch::Contains("(3 kernels were compiled meanwhile)"));
   const json j = json::parse(serve_json(BenchSubject{}, r));
   CHECK(j["bench"] == "serve");
@@ -159,5 +194,9 @@ TEST_CASE("a line and a JSON line of serving hold the same", "[cpu][bench]") {
   CHECK(j["mean_batch"] == 3.5);
   CHECK(j["share_of_decode"] == 0.85);
   CHECK(j["decode_steps_tokens_per_s"] == 200.0);
+  CHECK(j["decode_steps_mean_batch"] == 4.0);
+  CHECK(j["decode_steps_share_of_decode"] == 0.8);
+  CHECK(j["prompt_share"] == 0.25);
+  CHECK(j["engine_idle_share"] == 0.05);
   CHECK_FALSE(j.contains("card"));
 }

@@ -147,6 +147,7 @@ TEST_CASE("an answer is the same after any turns as after a fresh prefill", "[cp
   FakeEngine engine;
   engine.set_logits(letters);
   engine.set_max_rollback(GENERATE(0, 3, 1000));
+  engine.set_overlaps(GENERATE(false, true));
   Talk talk(engine, with);
   for (const char* question : {"one", "two", "six", "four"})
     talk.ask(question);
@@ -199,6 +200,8 @@ TEST_CASE("a new conversation keeps the system message and its state", "[cpu][ch
 TEST_CASE("an answer that is stopped stays in the conversation", "[cpu][chat]") {
   FakeEngine engine;
   engine.set_logits(scripted_text("a very long answer"));
+  const bool overlaps = GENERATE(false, true);
+  engine.set_overlaps(overlaps);
   Talk talk(engine);
   int steps = 0;
   const auto stats = value_or_throw(talk.session.ask(
@@ -207,7 +210,8 @@ TEST_CASE("an answer that is stopped stays in the conversation", "[cpu][chat]") 
   REQUIRE(talk.session.messages().size() == 2);
   CHECK(talk.session.messages()[1].content == "a ver");
   const TurnStats next = talk.ask("go on");
-  CHECK(next.reused_tokens == stats.prompt_tokens + 4);  // the newest letter was never fed
+  // The newest letter was never fed, unless the step was under way that brought one more.
+  CHECK(next.reused_tokens == stats.prompt_tokens + (overlaps ? 5 : 4));
 }
 
 TEST_CASE("a question that is stopped before the first token awaits its answer", "[cpu][chat]") {
@@ -350,6 +354,7 @@ TEST_CASE("a long prompt that is stopped midway costs nothing of what was there"
   engine.set_logits(scripted_text("hello"));
   ChatSessionOptions with = options();
   with.scheduler.prefill_chunk = 16;
+  engine.set_overlaps(GENERATE(false, true));
   Talk talk(engine, with);
   (void)talk.ask("hi");
   const std::string question(100, 'q');

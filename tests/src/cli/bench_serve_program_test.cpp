@@ -25,7 +25,7 @@ TEST_CASE("bench serve on the CPU prints a line for each concurrency, and JSON l
   const TempDir dir;
   const ProgramResult ran =
       serve({"--device", "cpu", "--concurrency", "1,3", "--input", "2..6", "--output", "1..4",
-             "--requests", "6", "--json", (dir / "lines.jsonl").string()});
+             "--requests", "6", "--seed", "3", "--json", (dir / "lines.jsonl").string()});
   INFO(ran.err);
   REQUIRE(ran.status == 0);
   INFO(ran.out);
@@ -38,6 +38,8 @@ TEST_CASE("bench serve on the CPU prints a line for each concurrency, and JSON l
     concurrencies.push_back(one["concurrency"]);
     CHECK(one["device"] == "CPU");
     CHECK(one["requests"] == 6);
+    CHECK(one["seed"] == 3);
+    CHECK(one["engine_idle_share"] < 1);
     CHECK(one["output_tokens_per_s"] > 0);
     CHECK(one["share_of_decode"] > 0);
     CHECK(one["first_token_p99_ms"] >= one["first_token_median_ms"]);
@@ -52,6 +54,9 @@ TEST_CASE("bench serve refuses what it cannot measure", "[cpu][program][bench]")
   const ProgramResult backwards = serve({"--device", "cpu", "--input", "9..3"});
   CHECK(backwards.status == 2);
   CHECK_THAT(backwards.err, Catch::Contains("--input"));
+  const ProgramResult seedless = serve({"--device", "cpu", "--seed", "x"});
+  CHECK(seedless.status == 2);
+  CHECK_THAT(seedless.err, Catch::Contains("--seed"));
   const ProgramResult made_up =
       run_ingot({"bench", "serve", "--synthetic", "--config", "none.json", "--device", "cpu"});
   CHECK(made_up.status == 2);

@@ -48,6 +48,8 @@ TEST_CASE("the progress of a batch shows the pages in use, and how full its step
   CHECK(line["kv_pages_used"] == 0);
   CHECK(line["kv_pages"] == 40);
   CHECK(line["occupancy"] == 0.5);
+  CHECK(line["dropped_tokens"] == 0);
+  CHECK(line["engine_idle_s"] >= 0);
 }
 
 TEST_CASE("an engine without pages is not said to have any", "[cpu][cli]") {
