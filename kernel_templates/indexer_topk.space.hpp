@@ -97,6 +97,8 @@ struct IndexerTopk {
         // From here on: legal, but cannot be the fastest.
         .keep_if("a block that is alone has two vectors a thread",
                  [](const Params& c) { return in_clusters(c) || c.VECTORS > 1; })
+        .keep_if("a thread of a cluster has sixteen scores at most",
+                 [](const Params& c) { return !in_clusters(c) || c.VECTORS <= 4; })
         .keep_if("a cluster is not mostly empty", [=](const Params& c) {
           return !in_clusters(c) || c.CLUSTER * chunk(c) <= std::max(2 * problem.entries, 8192);
         });
