@@ -62,11 +62,35 @@ struct IndexerTopk {
     return in_clusters(c) ? c.CLUSTER : indexer_topk_chunks(problem.entries, chunk(c));
   }
 
+  /// What is taken without tuning: about what ran fastest on an H200 at the size.
+  static Params usual(const Problem& problem, const cu::DeviceLimits& device) {
+    Params c;
+    c.TOPK = problem.topk;
+    c.MAP_PAGES = problem.map_pages;
+    c.PAGE_ENTRIES = problem.page_entries;
+    const bool clusters = device.arch == 90 && device.has_clusters &&
+                          std::has_single_bit(static_cast<unsigned>(problem.topk));
+    const auto in_cluster = [&](int threads, int vectors, int cluster) {
+      if (!clusters || problem.rows * cluster > device.sm_count || problem.topk > 512 ||
+          cluster * threads > 8 * indexer_topk_cluster_maxima(problem.topk) ||
+          problem.entries > cluster * indexer_topk_chunk(threads, vectors))
+        return false;
+      c.THREADS = threads;
+      c.VECTORS = vectors;
+      c.CLUSTER = cluster;
+      return true;
+    };
+    if (problem.entries <= 8192) {
+      c.VECTORS = 2;
+    } else if (!in_cluster(512, 2, 8) && !(problem.rows <= 4 && in_cluster(1024, 4, 8)) &&
+               problem.rows > 4) {
+      c.VECTORS = 8;
+    }
+    return c;
+  }
+
   static Space<Params> space(const Problem& problem, const cu::DeviceLimits& device) {
-    Params base;
-    base.TOPK = problem.topk;
-    base.MAP_PAGES = problem.map_pages;
-    base.PAGE_ENTRIES = problem.page_entries;
+    const Params base = usual(problem, device);
     return Space<Params>(base)
         .axis(&Params::THREADS, {256, 512, 1024})
         .axis(&Params::VECTORS, {1, 2, 4, 8})
@@ -97,6 +121,8 @@ struct IndexerTopk {
         // From here on: legal, but cannot be the fastest.
         .keep_if("a block that is alone has two vectors a thread",
                  [](const Params& c) { return in_clusters(c) || c.VECTORS > 1; })
+        .keep_if("a thread of a cluster has sixteen scores at most",
+                 [](const Params& c) { return !in_clusters(c) || c.VECTORS <= 4; })
         .keep_if("a cluster is not mostly empty", [=](const Params& c) {
           return !in_clusters(c) || c.CLUSTER * chunk(c) <= std::max(2 * problem.entries, 8192);
         });

@@ -2,6 +2,7 @@
 #include <set>
 
 #include "kernel_templates/family.hpp"
+#include "kernel_templates/indexer_topk.space.hpp"
 #include "kernel_templates/rms_norm.space.hpp"
 #include "runtime/jit/arch.hpp"
 #include "runtime/jit/compile_job.hpp"
@@ -67,4 +68,32 @@ TEST_CASE("rms_norm launches a block for every group of rows", "[cpu][families]"
                                                     {.THREADS_PER_ROW = 128, .ROWS_PER_BLOCK = 2});
   CHECK(shape.grid == cu::Dim3{4, 1, 1});
   CHECK(shape.block == cu::Dim3{128, 2, 1});
+}
+
+TEST_CASE("top-k deals few long rows to clusters where the card has them", "[cpu][families]") {
+  using kernels::IndexerTopk;
+  const auto hopper = cu::limits_of_arch("sm_90a"), ampere = cu::limits_of_arch("sm_80");
+  REQUIRE(hopper);
+  REQUIRE(ampere);
+  const auto usual = [](const IndexerTopk::Problem& problem, const cu::DeviceLimits& limits) {
+    const auto space = IndexerTopk::space(problem, limits);
+    const auto params = space.default_candidate();
+    CHECK_FALSE(space.rejection(params));
+    return params;
+  };
+  for (const int rows : {1, 16}) {
+    const IndexerTopk::Problem problem{.rows = rows, .entries = 32768};
+    const auto params = usual(problem, *hopper);
+    const auto shape = IndexerTopk::launch_shape(problem, params);
+    CHECK(shape.grid == cu::Dim3{8, static_cast<unsigned>(rows), 1});
+    CHECK(shape.cluster == cu::Dim3{8, 1, 1});
+    CHECK(IndexerTopk::candidate_bytes(problem, params) == 0);
+    CHECK(usual(problem, *ampere).CLUSTER == 1);
+  }
+  CHECK(usual({.rows = 1, .entries = 131072}, *hopper).CLUSTER == 8);
+  // Too many rows, too long, too short, or a number that is no power of two.
+  CHECK(usual({.rows = 64, .entries = 32768}, *hopper).CLUSTER == 1);
+  CHECK(usual({.rows = 1, .entries = 262144}, *hopper).CLUSTER == 1);
+  CHECK(usual({.rows = 1, .entries = 2048}, *hopper).CLUSTER == 1);
+  CHECK(usual({.rows = 1, .entries = 32768, .topk = 500}, *hopper).CLUSTER == 1);
 }
