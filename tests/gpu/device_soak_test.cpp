@@ -177,7 +177,7 @@ std::optional<Soak> soak(bool deterministic) {
 }  // namespace
 
 TEST_CASE("ten thousand steps of joins and leaves leave every answer and the memory as they were",
-          "[gpu][model][soak][long]") {
+          "[gpu][model][soak][alone][long]") {
   const auto seen = soak(false);
   if (!seen) return;
   // Roundings move a logit by some hundredths, and an FP8 code that flips by some tenths; a wrong
@@ -186,7 +186,7 @@ TEST_CASE("ten thousand steps of joins and leaves leave every answer and the mem
 }
 
 TEST_CASE("ten thousand deterministic steps give every sequence its solo run's tokens",
-          "[gpu][model][soak][deterministic][long]") {
+          "[gpu][model][soak][alone][deterministic][long]") {
   const auto seen = soak(true);
   if (!seen) return;
   CHECK(seen->partings.empty());

@@ -38,7 +38,8 @@ executor::WeightOptions fitting(const cu::Context& context, const ModelConfig& c
 
 }  // namespace
 
-TEST_CASE("a rank's weights are read back from the card as they were stored", "[gpu][weights]") {
+TEST_CASE("a rank's weights are read back from the card as they were stored",
+          "[gpu][weights][alone]") {
   const auto driver = test::driver_or_skip(1);
   if (!driver) return;
   const cu::Context context = cu::Context::retain(driver, 0);
@@ -47,14 +48,14 @@ TEST_CASE("a rank's weights are read back from the card as they were stored", "[
   test::check_device_loading(context, "tiny-tp", 1, 2);
 }
 
-TEST_CASE("a loading that fails gives the card's memory back", "[gpu][weights]") {
+TEST_CASE("a loading that fails gives the card's memory back", "[gpu][weights][alone]") {
   const auto driver = test::driver_or_skip(1);
   if (!driver) return;
   const cu::Context context = cu::Context::retain(driver, 0);
   test::check_device_refusals(context);
 }
 
-TEST_CASE("synthetic weights fill most of the card within seconds", "[gpu][weights]") {
+TEST_CASE("synthetic weights fill most of the card within seconds", "[gpu][weights][alone]") {
   const auto driver = test::driver_or_skip(1);
   if (!driver) return;
   const cu::Context context = cu::Context::retain(driver, 0);
