@@ -108,8 +108,7 @@ struct IndexerTopk {
                  [](const Params& c) {
                    return in_clusters(c)
                               ? indexer_topk_cluster_maxima(c.TOPK) <= c.CLUSTER * c.THREADS &&
-                                    c.CLUSTER * c.THREADS <=
-                                        32 * indexer_topk_cluster_maxima(c.TOPK)
+                                    c.CLUSTER * c.THREADS <= 8 * indexer_topk_cluster_maxima(c.TOPK)
                               : 2 * c.TOPK <= c.THREADS * c.VECTORS;
                  })
         .keep_if("the candidates of a row's chunks fit one chunk",
@@ -118,6 +117,9 @@ struct IndexerTopk {
                  })
         .keep_if("shared memory fits",
                  [=](const Params& c) { return smem_bytes(c) <= device.smem_per_block_bytes; })
+        .keep_if(
+            "registers, where four blocks of a multiprocessor share them",
+            [](const Params& c) { return !in_clusters(c) || c.THREADS > 256 || c.VECTORS > 1; })
         // From here on: legal, but cannot be the fastest.
         .keep_if("a block that is alone has two vectors a thread",
                  [](const Params& c) { return in_clusters(c) || c.VECTORS > 1; })
