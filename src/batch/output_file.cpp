@@ -227,7 +227,9 @@ OutputFile& OutputFile::operator=(OutputFile&& other) noexcept {
 }
 
 OutputFile::~OutputFile() {
-  if (empty()) discard();
+  // By what is in it, not by what this run wrote: an earlier run's lines may have been refused.
+  struct stat status {};
+  if (empty() && fd_ >= 0 && ::fstat(fd_, &status) == 0 && status.st_size == 0) discard();
   close();
 }
 

@@ -47,10 +47,12 @@ void ChatLoop::help(std::string_view command) {
 }
 
 void ChatLoop::undo(std::string_view) {
-  now_->refused.clear();
-  const bool undone = session().undo();
-  now_->unsaved |= undone;
-  say(undone ? "Taken back." : "There is nothing to take back.");
+  // A question that was refused is not in the conversation: what stands there stays.
+  if (!std::exchange(now_->refused, {}).empty()) return say("Taken back.");
+  if (!session().undo())
+    return complain({ErrorCode::invalid_argument, "there is nothing to take back"});
+  now_->unsaved = true;
+  say("Taken back.");
 }
 
 void ChatLoop::retry(std::string_view) {

@@ -219,6 +219,14 @@ TEST_CASE("what is no output of generate is not gone on with", "[cpu][cli]") {
   CHECK(ran.status == 2);
   CHECK(ran.err.find("line 1 is no answer of ingot generate") != std::string::npos);
   CHECK(read_file(folder / "out") == "my notes\nof yesterday\n");
+  // The same where the earlier run had not ended: not one of its good lines goes.
+  REQUIRE(generate(folder / "in.jsonl", folder / "good").status == 0);
+  const std::string partial = read_file(folder / "good") + "garbage\n";
+  write_file(folder / "cut.partial", partial);
+  const auto refused = generate(folder / "in.jsonl", folder / "cut", {"--resume"});
+  CHECK(refused.status == 2);
+  CHECK(refused.err.find("line 2 is no answer of ingot generate") != std::string::npos);
+  CHECK(read_file(folder / "cut.partial") == partial);
   CHECK(generate(folder / "in.jsonl", "-", {"--resume"}).status == 2);
   CHECK(generate(folder / "in.jsonl", folder / "new", {"--resume", "--text"}).status == 2);
   CHECK(generate(folder / "in.jsonl", folder / "new", {"--resume", "--force"}).status == 2);
