@@ -47,8 +47,7 @@ void ChatLoop::help(std::string_view command) {
 }
 
 void ChatLoop::undo(std::string_view) {
-  // A question that was refused is not in the conversation: what stands there stays.
-  if (!std::exchange(now_->refused, {}).empty()) return say("Taken back.");
+  now_->refused.clear();
   if (!session().undo())
     return complain({ErrorCode::invalid_argument, "there is nothing to take back"});
   now_->unsaved = true;

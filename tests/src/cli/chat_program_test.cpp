@@ -396,15 +396,11 @@ TEST_CASE("the device is said in one short line, and by --plain not at all", "[c
   CHECK(start({"--plain"}).empty());
 }
 
-TEST_CASE("a script ends where /undo finds nothing, and keeps what came before a refused question",
-          "[cpu][cli]") {
+TEST_CASE("a script ends where /undo finds nothing to take back", "[cpu][cli]") {
   const auto ran = chat("hello\n/undo\n/undo\nhello\n");
   CHECK(ran.status == 2);
   CHECK(ran.err.find("there is nothing to take back") != std::string::npos);
   CHECK(ran.out == chat("hello\n").out);  // the second hello is not answered
-  const auto kept = chat("hello\n/tokens\n" + std::string(20'000, 'x') + "\n/undo\n/tokens\n");
-  const std::string tokens = kept.out.substr(kept.out.rfind("\n", kept.out.size() - 2));
-  CHECK(kept.out.find(tokens) + tokens.size() < kept.out.size());  // twice the same
 }
 
 TEST_CASE("nothing of a conversation that was emptied goes into a new one", "[cpu][cli]") {
