@@ -21,6 +21,8 @@
 #include "common/bf16_strips.cuh"
 #include "common/launch.cuh"
 #include "common/ptx.cuh"
+#include "common/ring.cuh"
+#include "common/strip_tiles.cuh"
 #include "common/wgmma_bf16_shared.cuh"
 #ifndef INGOT_PARAMS_GENERATED  // editor and stand-alone nvcc see the defaults
 #define PARAM(type, name, value, doc) constexpr type name = value;
@@ -47,31 +49,7 @@ constexpr int FULL = INPUTS + STAGES * X_TILE_BYTES, FREE = FULL + STAGES * 8;
 static_assert(FREE + STAGES * 8 == bf16_linear_sm90_smem_bytes(TOKENS, STAGES),
               "host and device agree on the shared memory");
 
-// A place in the ring: its stage, and the parity of the round.
-struct Place {
-  int stage = 0;
-  u32 parity = 0;
-  __forceinline__ void advance() {
-    if (++stage == STAGES) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-};
-
-// The tiles of this block, strip after strip of a token tile.
-struct Tiles {
-  int strips, count, tile;
-
-  __forceinline__ explicit Tiles(const Bf16LinearArgs& args)
-      : strips(linear::strips_of(args)),
-        count((args.tokens + TOKENS - 1) / TOKENS * strips),
-        tile(static_cast<int>(blockIdx.x)) {}
-  __forceinline__ bool exists() const { return tile < count; }
-  __forceinline__ void advance() { tile += static_cast<int>(gridDim.x); }
-  __forceinline__ int strip() const { return tile % strips; }
-  __forceinline__ int token() const { return tile / strips * TOKENS; }
-};
+using Tiles = StripTiles<TOKENS>;
 
 // Copies this thread's chunk of each of its lines of a tile, as far as there are `rows`.
 template <int LINES>
@@ -84,9 +62,9 @@ __forceinline__ void copy_lines(u32 to, const bf16* from, i64 stride, int first,
 __forceinline__ void run_producer(const Bf16LinearArgs& args, u32 shared) {
   const int thread = static_cast<int>(threadIdx.x), chunk = thread % 8, first = thread / 8;
   const u32 place_in_tile = first * LINE + ((chunk ^ (first % 8)) * 16);
-  Place at;
+  RingPlace<STAGES> at;
 #pragma unroll 1
-  for (Tiles tiles(args); tiles.exists(); tiles.advance()) {
+  for (Tiles tiles(linear::strips_of(args), args.tokens); tiles.exists(); tiles.advance()) {
     const linear::Bf16Strip strip = linear::strip_at<COLS>(args, tiles.strip());
     const int tokens = min(TOKENS, args.tokens - tiles.token());
     const bf16* weights = strip.weight + static_cast<i64>(first) * COLS + chunk * 8;
@@ -110,9 +88,9 @@ __forceinline__ void run_producer(const Bf16LinearArgs& args, u32 shared) {
 __forceinline__ void run_math(const Bf16LinearArgs& args, u32 shared) {
   const int warp = static_cast<int>(threadIdx.x) / 32 - PRODUCERS / 32;  // 16 rows each
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  Place at;
+  RingPlace<STAGES> at;
 #pragma unroll 1
-  for (Tiles tiles(args); tiles.exists(); tiles.advance()) {
+  for (Tiles tiles(linear::strips_of(args), args.tokens); tiles.exists(); tiles.advance()) {
     float d[TOKENS / 8][4];
     u32 before = 0;  // barrier of the stage whose products may still run
 #pragma unroll 1

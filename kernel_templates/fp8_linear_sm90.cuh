@@ -29,6 +29,7 @@
 #include "common/fp8_linear.cuh"
 #include "common/launch.cuh"
 #include "common/ptx.cuh"
+#include "common/ring.cuh"
 #include "common/split_k.cuh"
 #include "common/wgmma.cuh"
 #include "fp8_linear_sm90.args.h"
@@ -85,14 +86,7 @@ static_assert(EXCHANGED + MATH_WARPS * 8 ==
 static_assert(!CLUSTERED || !BULK_EXCHANGE || STAGES * FP8_TILE_BYTES >= TOKENS * 512,
               "partial sums are staged in the ring");
 
-// Position in the ring: a stage and the parity of its current round.
-struct Ring {
-  int stage = 0;
-  u32 parity = 0;
-  __forceinline__ void advance() {
-    if (++stage == STAGES) stage = 0, parity ^= 1;
-  }
-};
+using Ring = RingPlace<STAGES>;
 
 // Calls visit(ring, k) for each tile of the block's work from the `skip`th of the first strip on,
 // in order, once its stage is free. `enter(strip)` is called before a strip's first tile.

@@ -19,6 +19,8 @@
 #include "common/bf16.cuh"
 #include "common/launch.cuh"
 #include "common/ptx.cuh"
+#include "common/ring.cuh"
+#include "common/strip_tiles.cuh"
 #include "common/wgmma_bf16.cuh"
 #include "grouped_linear_sm90.args.h"
 #ifndef INGOT_PARAMS_GENERATED  // editor and stand-alone nvcc see the defaults
@@ -45,40 +47,15 @@ constexpr int X_FULL = W_FREE + W_STAGES * 8, X_FREE = X_FULL + X_STAGES * 8;
 static_assert(X_FREE + X_STAGES * 8 == grouped_linear_sm90_smem_bytes(TOKENS, W_STAGES, X_STAGES),
               "host and device agree on the shared memory");
 
-// A place in a ring: its stage, and the parity of the round.
-template <int STAGES>
-struct Place {
-  int stage = 0;
-  u32 parity = 0;
-  __forceinline__ void advance() {
-    if (++stage == STAGES) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-};
-
-// The tiles of this block, strip after strip of a token tile.
-struct Tiles {
-  int strips, count, tile;
-
-  __forceinline__ explicit Tiles(const GroupedLinearArgs& args)
-      : strips(args.rows / FP8_TILE),
-        count((args.tokens + TOKENS - 1) / TOKENS * strips),
-        tile(static_cast<int>(blockIdx.x)) {}
-  __forceinline__ bool exists() const { return tile < count; }
-  __forceinline__ void advance() { tile += static_cast<int>(gridDim.x); }
-  __forceinline__ int strip() const { return tile % strips; }
-  __forceinline__ int token() const { return tile / strips * TOKENS; }
-};
+using Tiles = StripTiles<TOKENS>;
 
 __forceinline__ void run_producer(const GroupedLinearArgs& args, u32 shared) {
   const int thread = static_cast<int>(threadIdx.x), chunk = thread % 8, first = thread / 8;
   const u32 place_in_tile = first * GROUPED_LINE + ((chunk ^ (first % 8)) * 16);
-  Place<W_STAGES> w;
-  Place<X_STAGES> x;
+  RingPlace<W_STAGES> w;
+  RingPlace<X_STAGES> x;
 #pragma unroll 1
-  for (Tiles tiles(args); tiles.exists(); tiles.advance()) {
+  for (Tiles tiles(args.rows / FP8_TILE, args.tokens); tiles.exists(); tiles.advance()) {
     const int strip = tiles.strip(), rows = min(TOKENS, args.tokens - tiles.token());
     const int group = strip * FP8_TILE / args.group_rows;
     const bf16* from =
@@ -135,10 +112,10 @@ __forceinline__ void run_math(const GroupedLinearArgs& args, u32 shared) {
   const int warp = static_cast<int>(threadIdx.x) / 32 - PRODUCERS / 32;  // 16 lines each
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int line = warp * 16 + lane / 4;
-  Place<W_STAGES> w;
-  Place<X_STAGES> x;
+  RingPlace<W_STAGES> w;
+  RingPlace<X_STAGES> x;
 #pragma unroll 1
-  for (Tiles tiles(args); tiles.exists(); tiles.advance()) {
+  for (Tiles tiles(args.rows / FP8_TILE, args.tokens); tiles.exists(); tiles.advance()) {
     const StripScales scales(args.scale, tiles.strip(), lane);
     float d[TOKENS / 8][4];
 #pragma unroll 1

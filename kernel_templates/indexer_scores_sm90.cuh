@@ -26,6 +26,7 @@
 #include "common/launch.cuh"
 #include "common/mma.cuh"
 #include "common/ptx.cuh"
+#include "common/ring.cuh"
 #include "common/wgmma_e4m3.cuh"
 #include "indexer_scores_sm90.args.h"
 #ifndef INGOT_PARAMS_GENERATED  // editor and stand-alone nvcc see the defaults
@@ -71,14 +72,7 @@ struct alignas(128) SharedStorage {
 static_assert(sizeof(SharedStorage) ==
               indexer_scores_sm90_smem_bytes(HEADS, ROWS, WARPGROUPS, KEY_TILES, STAGES));
 
-// Positions in the ring: a stage and the parity of its current round.
-struct Ring {
-  int stage = 0;
-  u32 parity = 0;
-  __forceinline__ void advance() {
-    if (++stage == STAGES) stage = 0, parity ^= 1;
-  }
-};
+using Ring = RingPlace<STAGES>;
 
 // The last warp: copies the keys of the block's `tiles` tiles as stages become free.
 __forceinline__ void bring_keys(SharedStorage& shared, const IndexerScoresArgs& args, int tiles,

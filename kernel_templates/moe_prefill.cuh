@@ -21,6 +21,7 @@
 #include "common/mma.cuh"
 #include "common/moe_job.cuh"
 #include "common/ptx.cuh"
+#include "common/ring.cuh"
 #include "moe_prefill.args.h"
 #ifndef INGOT_PARAMS_GENERATED  // editor and stand-alone nvcc see the defaults
 #define PARAM(type, name, value, doc) constexpr type name = value;
@@ -65,14 +66,7 @@ static_assert(OUTPUTS % 16 == 0 && FULL % 8 == 0, "bulk copies and barriers are 
 static_assert(EMPTY + STAGES * 8 == moe_prefill_smem_bytes(EXPERTS, TOPK, TOKENS, STAGES, DOWN),
               "host and device agree on the shared memory");
 
-// Position in the ring: a stage and the parity of its current round.
-struct Ring {
-  int stage = 0;
-  u32 parity = 0;
-  __forceinline__ void advance() {
-    if (++stage == STAGES) stage = 0, parity ^= 1;
-  }
-};
+using Ring = RingPlace<STAGES>;
 
 // ---- one warp: weights and inputs
 

@@ -25,6 +25,7 @@
 #include "common/launch.cuh"
 #include "common/moe_job_e4m3.cuh"
 #include "common/ptx.cuh"
+#include "common/ring.cuh"
 #include "common/wgmma_registers.cuh"
 #include "moe_prefill_sm90.args.h"
 #ifndef INGOT_PARAMS_GENERATED  // editor and stand-alone nvcc see the defaults
@@ -78,14 +79,7 @@ static_assert(OUTPUTS % 16 == 0 && FULL % 8 == 0, "bulk copies and barriers are 
 static_assert(WIDE + STAGES * 8 == moe_prefill_sm90_smem_bytes(EXPERTS, TOPK, TOKENS, STAGES, DOWN),
               "host and device agree on the shared memory");
 
-// Position in the ring: a stage and the parity of its current round.
-struct Ring {
-  int stage = 0;
-  u32 parity = 0;
-  __forceinline__ void advance() {
-    if (++stage == STAGES) stage = 0, parity ^= 1;
-  }
-};
+using Ring = RingPlace<STAGES>;
 
 // ---- one warp: weights and inputs
 

@@ -1,0 +1,1 @@
+../../../../kernel_templates/common/strip_tiles.cuh
