@@ -47,6 +47,7 @@ TurnStats& TurnStats::operator+=(const TurnStats& later) {
   sum.prompt_tokens += prompt_tokens;
   sum.reused_tokens += reused_tokens;
   sum.unread_tokens += unread_tokens;
+  sum.generated_tokens += generated_tokens;
   sum.thinking_tokens += thinking_tokens;
   sum.answer_tokens += answer_tokens;
   sum.first_token_s += first_token_s;
@@ -368,8 +369,9 @@ Result<TurnStats> ChatSession::generate(const OnDelta& on_delta, const ShouldSto
   stats.context_limit = engine_.max_context();
   context_tokens_ = stats.context_tokens;
   number_calls(result.tool_calls);
+  stats.generated_tokens = static_cast<std::int64_t>(result.tokens.size());
   stats.thinking_tokens = result.thinking_tokens;
-  stats.answer_tokens = static_cast<std::int64_t>(result.tokens.size()) - result.thinking_tokens;
+  stats.answer_tokens = stats.generated_tokens - result.answer_begin();
   if (result.finish_reason == FinishReason::cancelled && result.tokens.empty()) return stats;
 
   if (continues) {

@@ -111,11 +111,12 @@ TEST_CASE("thinking that is dropped goes back to the snapshot before it", "[cpu]
   const TurnStats first = talk.ask("hi");
   CHECK(talk.heard.reasoning == "a long thought");
   CHECK(talk.heard.content == "ok");
-  CHECK(first.thinking_tokens == 14);
+  CHECK(first.thinking_tokens == 13);
+  CHECK(first.generated_tokens == 13 + 1 + 2);  // with what ends the thinking
   CHECK(first.answer_tokens == 2);
   const TurnStats second = talk.ask("on");
   if (keep) {
-    CHECK(second.reused_tokens == first.prompt_tokens + 14 + 2);
+    CHECK(second.reused_tokens == first.prompt_tokens + 13 + 1 + 2);
     CHECK(second.prefilled_tokens() == 6);
   } else {
     CHECK(second.reused_tokens == first.prompt_tokens - 1);
