@@ -24,7 +24,9 @@ constexpr ChatCommand kCommands[] = {
      "how much the model thinks, and when it must answer;\nfold hides what it thinks, show shows "
      "it",
      &A::think, true},
-    {"/set", "[SETTING [VALUE]]", K::setting, "settings of this session; unset gives the default",
+    {"/set", "[SETTING [VALUE]]", K::setting,
+     "settings of this session; unset gives the default;\nstop \"a\" \"b\" sets two, stop \"\" "
+     "none",
      &A::set, true},
     {"/stats", "[on|off]", K::text, "tokens and times so far; the line after each answer",
      &A::stats},

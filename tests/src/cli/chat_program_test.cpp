@@ -228,6 +228,35 @@ TEST_CASE("settings of a session are changed and shown", "[cpu][cli]") {
         std::string::npos);
 }
 
+TEST_CASE("quotes around a setting's value are taken off, and nothing in them clears it",
+          "[cpu][cli]") {
+  const auto ran = chat(
+      "/set stop \"a b\"\n/set stop\n/set stop 'it''s' \"x\"\n/set stop\n"
+      "/set stop \"one\" 'two' \"\\n\"\n/set stop\n/set stop \"unset\"\n/set stop\n"
+      "/set stop \"\"\n/set stop\n"
+      "/set temperature \"0.5\"\n/set temperature\n/set max_tokens '7'\n/set max_tokens\n"
+      "/set thinking \"high\"\n/set thinking_budget \"5\"\n/think \"none\" budget \"6\"\n"
+      "/think budget 'unset'\n/set keep_thinking \"true\"\n/set keep_thinking\n"
+      "/system \"be brief\"\n/system\n/set system 'none'\n/system\n/system \"say \\\"a\\\"\"\n"
+      "/system\n/system \"a\" or \"b\"\n/system\n/system \"\"\n/system\n");
+  CHECK(ran.err.empty());
+  CHECK(ran.status == 0);
+  CHECK(ran.out ==
+        "stop = [\"a b\"]\nstop = [\"'it''s' \\\"x\\\"\"]\n"
+        "stop = [\"one\", \"two\", \"\\n\"]\nstop = [\"unset\"]\n"
+        "stop = []\n"
+        "temperature = 0.5\nmax_tokens = 7\n"
+        "thinking high\nthinking none, at most 6 tokens\n"
+        "thinking none\nkeep_thinking = true\n"
+        "be brief\nnone\nsay \"a\"\n"
+        "\"a\" or \"b\"\nThere is no system message.\n");
+  CHECK(chat("/set max_tokens \"\"\nhello\n").status == 2);
+  // What is cleared ends no answer any more.
+  const std::string whole = chat("hello\n").out;
+  REQUIRE(whole.size() > 1);
+  CHECK(chat("/set stop \"" + whole.substr(0, 1) + "\"\n/set stop \"\"\nhello\n").out == whole);
+}
+
 TEST_CASE("a setting that is unset has its default again", "[cpu][cli]") {
   const auto ran = chat(
       "/set system be brief\n/set system unset\n/system\n/think high\n/set thinking unset\n/think\n"
