@@ -134,7 +134,8 @@ class ChatSession {
   /// Tokens that the engine holds of this conversation.
   std::int64_t held_tokens() const;
   /// Tokens that the conversation takes of the context: with what was thought last, and without
-  /// what was taken back.
+  /// what was taken back or what will end the last answer when the next question comes. More than
+  /// the context holds where it grew in a larger one.
   std::int64_t context_tokens() const;
 
  private:
@@ -151,6 +152,7 @@ class ChatSession {
   ChatMessage& system_message();
   void drop_empty_system_message();
   void number_calls(std::vector<ToolCall>& calls) const;
+  std::size_t said_size(std::span<const TokenId> prompt) const;
   PromptMatch usable(const Held& held, std::span<const TokenId> prompt) const;
   std::size_t prepare(std::span<const TokenId> prompt);
   void keep_snapshot(SequenceId sequence, std::span<const TokenId> tokens);

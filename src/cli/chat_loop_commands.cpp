@@ -185,12 +185,15 @@ void ChatLoop::stats(std::string_view on_or_off) {
         {ErrorCode::invalid_argument, fmt::format("/stats: on or off, not \"{}\"", on_or_off)});
   }
   const TurnStats& totals = now_->totals;
-  tell(
-      fmt::format("{} in {:.1f} s; prompts {} tokens, {} of them reused; thinking {}, answers {}\n"
-                  "context: {} of {} tokens in use\n",
-                  counted(static_cast<std::uint64_t>(now_->answers), "answer"), totals.total_s,
-                  totals.prompt_tokens, totals.reused_tokens, totals.thinking_tokens,
-                  totals.answer_tokens, session().context_tokens(), model_.engine->max_context()));
+  tell(fmt::format(
+      "{} in {:.1f} s; prompts {} tokens, {} of them reused; thinking {}, answers {}\n",
+      counted(static_cast<std::uint64_t>(now_->answers), "answer"), totals.total_s,
+      totals.prompt_tokens, totals.reused_tokens, totals.thinking_tokens, totals.answer_tokens));
+  const std::int64_t tokens = session().context_tokens(), limit = model_.engine->max_context();
+  // A conversation that grew in a larger context.
+  tell(tokens > limit
+           ? fmt::format("context: {} tokens hold no conversation of {}\n", limit, tokens)
+           : fmt::format("context: {} of {} tokens in use\n", tokens, limit));
 }
 
 void ChatLoop::tokens(std::string_view text) {

@@ -407,7 +407,14 @@ TEST_CASE("what is taken back or left behind takes nothing of the context", "[cp
   CHECK(context("hello\n/undo\n") == 0);
   CHECK(context("hello\n/undo\n/new\n") == 0);
   CHECK(context("hello\n/new\n") == 0);
-  CHECK(context("hello\nagain\n/undo\n") == 14);  // and the EOS of the answer
+  CHECK(context("hello\nagain\n/undo\n") == 13);
+  // A refused question takes nothing either, and a full context is no more than full.
+  const auto full = [&](const std::string& input) {
+    return chat("/set max_tokens unset\n" + input + "/stats\n", {"--context", "20"}).out;
+  };
+  CHECK(full("hello\n").find("context: 20 of 20 tokens in use\n") != std::string::npos);
+  const std::string refused = full("hello\n" + std::string(40, 'q') + "\n");
+  CHECK(refused.find("context: 20 of 20 tokens in use\n") != std::string::npos);
   CHECK(chat("hello\n/undo\n/new\n/sessions\n").out.find("0 messages,      0 tokens") !=
         std::string::npos);
 }
