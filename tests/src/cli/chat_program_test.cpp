@@ -118,7 +118,7 @@ TEST_CASE("chat goes on from a conversation file and refuses one with roles out 
           "[cpu][cli]") {
   const TempDir folder;
   write_file(folder / "c.json", R"([{"role": "user", "content": "hello"}])");
-  CHECK(chat("", {"--conversation", folder / "c.json"}).out == chat("hello\n").out);
+  CHECK(chat("/retry\n", {"--conversation", folder / "c.json"}).out == chat("hello\n").out);
   write_file(folder / "bad.json",
              R"([{"role": "assistant", "content": "x"}, {"role": "user", "content": "y"}])");
   const auto bad = chat("", {"--conversation", folder / "bad.json"});
