@@ -152,6 +152,18 @@ TEST_CASE("the model's call is shown, and the user's result answered", "[cpu][cl
   CHECK(lines.find(R"("name": "weather")") != std::string::npos);
 }
 
+TEST_CASE("a session that waits for the result of a call says so when it is gone on with",
+          "[cpu][cli]") {
+  const Scripted script({kCall, "sunny"});
+  CHECK(script.pipe("weather?\n", {"--session", "s", "--tool", script.folder / "tools.json"}, true)
+            .status == 0);
+  constexpr std::string_view kCalls = "the last answer calls weather; ";
+  const auto told = script.pipe("20 degrees\n", {"--session", "s"}, true);
+  CHECK(told.err.find(std::string(kCalls) + "what is read next is its result") !=
+        std::string::npos);
+  CHECK(told.out == "sunny\n");
+}
+
 TEST_CASE("a command of the user's answers the model's calls, only when asked for", "[cpu][cli]") {
   const Scripted script({kCall, "It rains."});
   const std::vector<std::string> with_tools{"--tool", script.folder / "tools.json"};
