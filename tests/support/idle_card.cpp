@@ -1,5 +1,6 @@
 #include "tests/support/idle_card.hpp"
 
+#include <atomic>
 #include <string_view>
 
 #include "kernel_templates/family.hpp"
@@ -28,6 +29,8 @@ struct Uncounted<Function> {
 };
 
 char g_any, g_sampler;  // what functions and modules are called by
+std::atomic<int> g_waits = 0;
+CUresult (*g_wait)(CUstream) = nullptr;
 
 CUresult launch(const CUlaunchConfig* config, CUfunction function, void** arguments, void**) {
   if (function != reinterpret_cast<CUfunction>(&g_sampler)) return CUDA_SUCCESS;
@@ -62,10 +65,20 @@ IdleCard::IdleCard(std::uint64_t memory_bytes) : card_(memory_bytes) {
     return CUDA_SUCCESS;
   };
   api->cuLaunchKernelEx = launch;
+  g_waits = 0;
+  g_wait = api->cuStreamSynchronize;
+  api->cuStreamSynchronize = [](CUstream stream) {
+    ++g_waits;
+    return g_wait(stream);
+  };
 #define DRIVER_FUNCTION(symbol, parameters) Uncounted<&DriverApi::symbol>::put(*api);
 #include "runtime/cuda/driver_functions.def"
 #undef DRIVER_FUNCTION
   driver_ = std::move(api);
+}
+
+int IdleCard::waits() const {
+  return g_waits;
 }
 
 std::shared_ptr<jit::KernelStore> idle_kernels() {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <memory>
 
 #include "runtime/cuda/driver_api.hpp"
@@ -19,6 +18,8 @@ class IdleCard {
   explicit IdleCard(std::uint64_t memory_bytes);
 
   std::shared_ptr<const cu::DriverApi> driver() const { return driver_; }
+  /// How often anybody waited for a stream.
+  int waits() const;
 
  private:
   HostCard card_;

@@ -118,7 +118,8 @@ class Answers {
 
 }  // namespace
 
-TEST_CASE("decode steps within a bucket allocate, compile and record nothing", "[cpu][executor]") {
+TEST_CASE("a decode step within a bucket costs the host no memory and one wait",
+          "[cpu][executor]") {
   const int ranks = GENERATE(1, 2);
   IdleEngine idle(ranks);
   DeviceEngine& engine = *idle.engine;
@@ -131,14 +132,18 @@ TEST_CASE("decode steps within a bucket allocate, compile and record nothing", "
       answers.decode();
     const DeviceStats before = engine.stats();
     std::int64_t allocated = 0;
+    const int waits_before = idle.card.waits();
     {
       const test::CountedNew counted;
       for (int i = 0; i < kSteps; ++i)  // all pass token 256, where the next page begins
         answers.decode();
       allocated = counted.count();
     }
+    const int waits = idle.card.waits() - waits_before;
     const DeviceStats after = engine.stats();
     CHECK(allocated == 0);
+    // Each rank for its step; for logits once more each.
+    CHECK(waits == kSteps * (ranks + (choosing.sampled ? 0 : kSequences)));
     CHECK(answers.answered() == kSequences * (kSteps + 3));
     CHECK(after.pages_in_use > before.pages_in_use);
     CHECK(after.steps == before.steps + kSteps);
