@@ -10,6 +10,7 @@
 
 #include "src/batch/batch_answer.hpp"
 #include "src/batch/batch_request.hpp"
+#include "src/batch/done_lines.hpp"
 #include "src/batch/id_set.hpp"
 #include "src/batch/input_shard.hpp"
 #include "src/batch/line_reader.hpp"
@@ -18,25 +19,9 @@
 
 namespace ingot {
 
-enum class BatchFormat { jsonl, text };
-
 enum class OutputOrder {
   input,   ///< results wait in memory for their turn
   finish,  ///< each is written as it is there
-};
-
-/// Lines that an earlier run has dealt with.
-class DoneLines {
- public:
-  void add(const AnswerLine& line);
-  bool answered(std::string_view custom_id) const { return ids_.contains(custom_id); }
-  bool failed(const std::optional<std::string>& custom_id, std::int64_t line) const {
-    return failed_.contains(custom_id.value_or(""), line);
-  }
-
- private:
-  IdSet ids_;
-  IdSet failed_;  ///< by their line, too: of two with one custom_id only the second has failed
 };
 
 struct BatchOptions {
@@ -49,7 +34,7 @@ struct BatchOptions {
   std::size_t window = 1024;
   std::size_t max_waiting = 8;  ///< requests that wait for a place in the batch
   InputShard shard;
-  std::shared_ptr<const DoneLines> done;  ///< are passed over
+  DoneLines done;  ///< are passed over
 };
 
 struct BatchCounts {
@@ -104,7 +89,9 @@ class BatchJob {
   void start(InputLine line);
   BatchResult<BatchRequest> understand(InputLine line);
   /// Whether an earlier run has dealt with it; if so, it is counted.
-  bool pass_over(std::int64_t line, const std::optional<std::string>& custom_id, bool repeated);
+  bool pass_over(std::int64_t line);
+  /// Whether an earlier line has that custom_id; later ones are told that this one has it.
+  bool is_repeated(std::int64_t line, const std::string& custom_id);
   std::optional<BatchError> submit(BatchRequest request, Slot& slot);
   Result<std::vector<TokenId>> prompt_of(BatchRequest& request) const;
   void finish(Slot& slot, std::size_t choice, GenerationResult result);

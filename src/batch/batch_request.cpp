@@ -394,6 +394,19 @@ LineFailure line_failure(const InputLine& line, std::string code, std::string me
       BatchError{line.number, std::move(custom_id), std::move(code), std::move(message)});
 }
 
+std::string numbered_id(std::int64_t line) {
+  return fmt::format("line-{}", line);
+}
+
+/// Of an object whose fields fill a template.
+std::string template_id(const JsonValue& fields, std::int64_t line) {
+  for (const std::string_view name : {"custom_id", "id"}) {
+    const JsonValue* id = fields.find(name);
+    if (id != nullptr && !id->text.empty() && id->text.size() <= kMaxCustomIdBytes) return id->text;
+  }
+  return numbered_id(line);
+}
+
 LineFailure too_long(const InputLine& line) {
   return line_failure(
       line, "line_too_long",
@@ -459,13 +472,7 @@ BatchResult<BatchRequest> parse_template_line(InputLine line, const BatchDefault
                                     "template, not {}",
                                     json_kind_name(fields->kind)));
   }
-  std::string custom_id = fmt::format("line-{}", line.number);
-  for (const std::string_view name : {"custom_id", "id"}) {
-    const JsonValue* id = fields->find(name);
-    if (id == nullptr || id->text.empty() || id->text.size() > kMaxCustomIdBytes) continue;
-    custom_id = id->text;
-    break;
-  }
+  const std::string custom_id = template_id(*fields, line.number);
   const auto refuse = [&](std::string message) {
     return line_failure(line, "invalid_request", std::move(message), custom_id);
   };
@@ -478,7 +485,7 @@ BatchResult<BatchRequest> parse_template_line(InputLine line, const BatchDefault
 
 BatchResult<BatchRequest> parse_text_line(InputLine line, const BatchDefaults& defaults) {
   if (line.too_long) return too_long(line);
-  BatchRequest request = with_defaults(line, defaults, fmt::format("line-{}", line.number));
+  BatchRequest request = with_defaults(line, defaults, numbered_id(line.number));
   ChatMessage message;
   if (!defaults.system.empty()) {
     message.role = Role::system;
@@ -491,11 +498,16 @@ BatchResult<BatchRequest> parse_text_line(InputLine line, const BatchDefaults& d
   return request;
 }
 
-std::optional<std::string> custom_id_of(std::string_view json) {
-  const auto parsed = parse_json(json, "the line");
+std::optional<std::string> custom_id_of(const InputLine& line, BatchFormat format,
+                                        bool fills_template) {
+  if (line.too_long) return std::nullopt;
+  if (format == BatchFormat::text) return numbered_id(line.number);
+  const auto parsed = parse_json(line.text, "the line");
   if (!parsed || parsed->kind != JsonValue::Kind::object) return std::nullopt;
+  if (fills_template) return template_id(*parsed, line.number);
   const JsonValue* id = parsed->find("custom_id");
   if (id == nullptr || id->kind != JsonValue::Kind::string) return std::nullopt;
+  if (id->text.size() > kMaxCustomIdBytes) return std::nullopt;
   return id->text;
 }
 

@@ -41,6 +41,10 @@ LineReader::Filled LineReader::fill() {
   const ssize_t got = ::read(fd_, buffer_.data() + old, kPieceBytes);
   buffer_.resize(old + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
   if (got > 0) return Filled::more;
+  if (got == 0 && then_fd_ >= 0) {
+    fd_ = std::exchange(then_fd_, -1);
+    return Filled::more;
+  }
   if (got == 0) return Filled::end;
   return errno == EINTR ? Filled::interrupted : Filled::failed;
 }

@@ -10,7 +10,12 @@
 
 #include "runtime/base/error.hpp"
 
+struct stat;
+
 namespace ingot {
+
+/// The folder that a file is in.
+std::filesystem::path folder_of(const std::filesystem::path& file);
 
 /// The results of a job: lines gather in OUT.partial, and commit() renames it to OUT, so that OUT
 /// is whole or untouched. A name that is no regular file (`-`, a pipe, a device) is written
@@ -37,6 +42,11 @@ class OutputFile {
   /// Errors: those of create().
   [[nodiscard]] static Result<void> check(const std::filesystem::path& output,
                                           const std::filesystem::path& input, Existing existing);
+
+  /// The file that a run would go on with: OUT.partial where it is there, else OUT.
+  [[nodiscard]] static std::filesystem::path left(const std::filesystem::path& output);
+  /// Whether what is gone on with is the file that was looked at, as it was then.
+  bool is_unchanged(const struct stat& looked_at) const;
 
   /// Looks at the lines that are there already, in their order. `keep` gets each, without its LF,
   /// and says whether it stays, and as which line of the input (0: it goes). A last line that was

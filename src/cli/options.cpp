@@ -135,8 +135,8 @@ CLI::App* add_generate(CLI::App& app, Parsed& parsed) {
       ->type_name("finish|input")
       ->check(CLI::IsMember({"finish", "input"}));
   generate->add_flag("--resume", parsed.generate.resume,
-                     "go on with what an earlier run wrote: lines whose custom_id has an answer "
-                     "there are passed over");
+                     "go on with what an earlier run of this input and shard wrote: lines that have "
+                     "an answer there are passed over");
   generate->add_flag("--retry-failed", parsed.generate.retry_failed,
                      "with --resume: answer the lines that failed again");
   generate->add_option("--shard", parsed.generate_shard, "take the I-th of every N lines")

@@ -150,3 +150,14 @@ TEST_CASE("a wait for input ends where it is to be woken, also if that came befo
   for (const int fd : {input[0], input[1], wake[0], wake[1]})
     ::close(fd);
 }
+
+TEST_CASE("a reader goes on with another descriptor as if they were one", "[cpu][batch]") {
+  const Source first({"one\ntw"}), second({"o\r\n", "three"});
+  LineReader reader(first.fd(), "test");
+  reader.then(second.fd());
+  std::vector<InputLine> lines;
+  while (auto line = value_or_throw(reader.next()))
+    lines.push_back(*line);
+  CHECK(texts(lines) == std::vector<std::string>{"one", "two", "three"});
+  CHECK(reader.at_end());
+}

@@ -1,5 +1,7 @@
 #include "src/batch/output_file.hpp"
 
+#include <sys/stat.h>
+
 #include <catch2/catch.hpp>
 #include <filesystem>
 
@@ -186,6 +188,32 @@ TEST_CASE("two runs never write one output", "[cpu][batch]") {
   value_or_throw(first.append("x\n"));
   value_or_throw(first.commit());
   CHECK(read_file(folder / "out") == "x\n");
+}
+
+TEST_CASE("an output that another run is writing is refused before anything is loaded",
+          "[cpu][batch]") {
+  const TempDir folder;
+  const auto first = value_or_throw(OutputFile::create(folder / "out", folder / "in", kRefuse));
+  const auto second =
+      OutputFile::check(folder / "out", folder / "in", GENERATE(kRefuse, kReplace, kResume));
+  REQUIRE(!second);
+  CHECK(second.error().message.find("another run is writing it") != std::string::npos);
+}
+
+TEST_CASE("an output that was written since it was looked at is noticed", "[cpu][batch]") {
+  const TempDir folder;
+  const std::string left = GENERATE("out", "out.partial");
+  write_file(folder / left, "1\n");
+  CHECK(OutputFile::left(folder / "out") == folder / left);
+  struct stat looked_at {};
+  REQUIRE(::stat((folder / left).c_str(), &looked_at) == 0);
+  {
+    const auto file = value_or_throw(OutputFile::create(folder / "out", folder / "in", kResume));
+    CHECK(file.is_unchanged(looked_at));
+  }
+  write_file(folder / "out.partial", "1\n2\n");
+  const auto file = value_or_throw(OutputFile::create(folder / "out", folder / "in", kResume));
+  CHECK(!file.is_unchanged(looked_at));
 }
 
 TEST_CASE("output = input is refused by any name of the file", "[cpu][batch]") {

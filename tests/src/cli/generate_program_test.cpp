@@ -55,7 +55,7 @@ TEST_CASE("generate answers a file of good lines with status 0", "[cpu][cli]") {
   CHECK(ran.status == 0);
   CHECK(ran.out.empty());
   CHECK(ran.err.find("2 answered, 0 failed") != std::string::npos);
-  CHECK(ran.err.find("1 blank lines skipped") != std::string::npos);
+  CHECK(ran.err.find("1 blank line skipped") != std::string::npos);
   const auto lines = lines_of(read_file(folder / "out.jsonl"));
   REQUIRE(lines.size() == 2);
   CHECK(lines[0]["custom_id"] == "a");

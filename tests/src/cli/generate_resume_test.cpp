@@ -233,6 +233,82 @@ TEST_CASE("what is no output of generate is not gone on with", "[cpu][cli]") {
   CHECK(generate(folder / "in.jsonl", folder / "new", {"--retry-failed"}).status == 2);
 }
 
+TEST_CASE("an output of another input, of another shard or with answers twice is not gone on with",
+          "[cpu][cli]") {
+  const TempDir folder;
+  std::string input, other;
+  for (int i = 0; i < 6; ++i) {
+    input += line(std::to_string(i), 2);
+    other += line("other-" + std::to_string(i), 2);
+  }
+  write_file(folder / "in.jsonl", input);
+  write_file(folder / "other.jsonl", other);
+  const std::vector<std::string> shard{"--shard", "1/2"};
+  REQUIRE(generate(folder / "in.jsonl", folder / "whole", shard).status == 0);
+  const std::string whole = read_file(folder / "whole");
+  const std::string first = whole.substr(0, whole.find('\n') + 1);
+  const bool unfinished = GENERATE(false, true);
+  const std::string left = unfinished ? "out.partial" : "out";
+  const auto refuses = [&](const fs::path& in, const std::string& there,
+                           const std::vector<std::string>& how, std::vector<std::string> why) {
+    write_file(folder / left, there);
+    auto more = how;
+    more.emplace_back("--resume");
+    const auto ran = generate(in, folder / "out", more);
+    CAPTURE(ran.err);
+    CHECK(ran.status == 2);
+    CHECK(std::count(ran.err.begin(), ran.err.end(), '\n') == 1);
+    why.push_back("/" + left + ": its line ");
+    for (const std::string& part : why)
+      CHECK(ran.err.find(part) != std::string::npos);
+    CHECK(read_file(folder / left) == there);
+    CHECK(fs::exists(folder / "out") == !unfinished);
+    CHECK(fs::exists(folder / "out.partial") == unfinished);
+  };
+  refuses(folder / "other.jsonl", whole, shard,
+          {"custom_id \"0\"", "has custom_id \"other-0\"", "/other.jsonl"});
+  refuses(folder / "in.jsonl", whole, {"--shard", "2/2"}, {"custom_id \"0\"", "--shard 2/2"});
+  refuses(folder / "in.jsonl", whole, {"--shard", "1/3"}, {"custom_id \"2\"", "--shard 1/3"});
+  refuses(folder / "in.jsonl", whole + first, shard, {"its line 4 ", "as its line 1 does"});
+  // All of it is good for a run without shards, which does the rest.
+  write_file(folder / left, whole);
+  CHECK(generate(folder / "in.jsonl", folder / "out", {"--resume"}).status == 0);
+  CHECK(lines_of(read_file(folder / "out")).size() == 6);
+}
+
+TEST_CASE("a run from a pipe is gone on with", "[cpu][cli]") {
+  const TempDir folder;
+  std::string input;
+  for (int i = 0; i < 9; ++i)
+    input += i == 4 ? "\n" : line(std::to_string(i), 2);
+  write_file(folder / "in.jsonl", input);
+  REQUIRE(generate(folder / "in.jsonl", folder / "whole", {"--order", "input"}).status == 0);
+  const std::string whole = read_file(folder / "whole");
+  // Lines 2 and 6 are there; those before, between and behind them come.
+  std::istringstream stream(whole);
+  std::string left, one;
+  for (int i = 0; std::getline(stream, one); ++i) {
+    if (i == 1 || i == 4) left += one + "\n";
+  }
+  write_file(folder / "out.partial", left);
+  ProgramOptions options;
+  options.input = input;
+  const std::vector<std::string> how{"--format", "jsonl", "--resume", "--order", "input"};
+  const auto again = generate("-", folder / "out", how, options);
+  CAPTURE(again.err);
+  CHECK(again.status == 0);
+  CHECK(again.err.find("2 were there already") != std::string::npos);
+  CHECK(read_file(folder / "out") == whole);
+  const std::string shifted = line("x", 2) + input;
+  options.input = shifted;
+  const auto refused = generate("-", folder / "out", how, options);
+  CAPTURE(refused.err);
+  CHECK(refused.status == 2);
+  CHECK(refused.err.find("has custom_id \"x\" in standard input") != std::string::npos);
+  CHECK(read_file(folder / "out") == whole);
+  CHECK(std::distance(fs::directory_iterator(folder.path()), {}) == 3);
+}
+
 TEST_CASE("shards are put together, and what is missing is named", "[cpu][cli]") {
   const TempDir folder;
   std::string input;
