@@ -166,29 +166,15 @@ Result<void> take_sampling(RequestFields& body, SamplingParams& sampling) {
   return {};
 }
 
-/// The API takes more names than a checkpoint has efforts (model specification 6.4).
-std::optional<Thinking> effort_from_api(std::string_view name, EffortTable table) {
-  const bool april = table == EffortTable::april;
-  if (name == "none" || name == "minimal") return Thinking::none;
-  if (name == "low") return april ? Thinking::high : Thinking::low;
-  if (name == "medium" || name == "high") return Thinking::high;
-  if (name == "xhigh" || name == "max") return Thinking::max;
-  return std::nullopt;
-}
-
 Result<void> take_thinking(RequestFields& body, const BatchDefaults& defaults,
                            BatchRequest& request) {
   std::optional<std::string> effort;
   if (auto taken = take(body.string("reasoning_effort"), effort); !taken) return taken;
   std::optional<Thinking> asked;
   if (effort) {
-    asked = effort_from_api(*effort, defaults.efforts);
-    if (!asked) {
-      return invalid(
-          fmt::format("body.reasoning_effort is {}: it must be none, minimal, low, medium, "
-                      "high, xhigh or max",
-                      shown(*effort)));
-    }
+    const auto known = effort_from_name(*effort, defaults.efforts);
+    if (!known) return invalid("body.reasoning_effort: " + known.error().message);
+    asked = *known;
   }
   const auto thinking = body.of_kind("thinking", JsonValue::Kind::object);
   if (!thinking) return Unexpected(thinking.error());

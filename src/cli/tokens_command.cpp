@@ -5,6 +5,7 @@
 #include "runtime/base/error.hpp"
 #include "runtime/base/log.hpp"
 #include "src/checkpoint/model_config.hpp"
+#include "src/cli/model_loader.hpp"
 #include "src/cli/read_text_file.hpp"
 #include "src/text/chat_encoding.hpp"
 #include "src/text/json_value.hpp"
@@ -17,7 +18,7 @@ namespace {
 constexpr std::size_t kMaxInputBytes = std::size_t{1} << 30;
 
 /// Which efforts the model beside the tokenizer has. A folder with a tokenizer alone will do.
-EffortTable effort_table(const std::filesystem::path& model) {
+EffortTable efforts_beside(const std::filesystem::path& model) {
   const std::filesystem::path config = model / "config.json";
   std::error_code error;
   if (!std::filesystem::exists(config, error)) {
@@ -25,8 +26,7 @@ EffortTable effort_table(const std::filesystem::path& model) {
               model.string());
     return EffortTable::april;
   }
-  return value_or_throw(read_model_config(config)).draft == DraftKind::dspark ? EffortTable::v0731
-                                                                              : EffortTable::april;
+  return effort_table(value_or_throw(read_model_config(config)));
 }
 
 /// What was asked for, and its ids.
@@ -49,7 +49,7 @@ Prompt read_input(const TokensOptions& options) {
   }
   ChatEncodingOptions encoding;
   encoding.thinking = options.thinking;
-  encoding.efforts = effort_table(options.model);
+  encoding.efforts = efforts_beside(options.model);
   encoding.keep_thinking = options.keep_thinking;
   return value_or_throw(render_chat(messages, encoding));
 }
