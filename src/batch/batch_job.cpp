@@ -59,6 +59,11 @@ Result<void> BatchJob::read_ahead(LineReader& input) {
     if (!options_.shard.has((*line)->number)) continue;
     if (!(*line)->too_long && is_blank((*line)->text)) {
       ++counts_.blank;
+      if (!aligns()) continue;
+      Slot& slot = slots_.emplace_back();
+      slot.head.line = (*line)->number;
+      slot.output.emplace(1, '\n');
+      if (slots_.size() >= options_.window) return {};
       continue;
     }
     start(std::move(**line));
@@ -78,6 +83,11 @@ bool BatchJob::pass_over(std::int64_t line) {
 bool BatchJob::is_repeated(std::int64_t line, const std::string& custom_id) {
   if (line <= options_.done.last()) return options_.done.repeated(line);
   return !seen_.insert(custom_id);
+}
+
+// A line of output is known by its place alone.
+bool BatchJob::aligns() const {
+  return options_.plain_text && options_.order == OutputOrder::input;
 }
 
 void BatchJob::start(InputLine line) {
@@ -145,6 +155,7 @@ Result<std::vector<TokenId>> BatchJob::prompt_of(BatchRequest& request) const {
 
 std::optional<BatchError> BatchJob::submit(BatchRequest request, Slot& slot) {
   slot.head = {request.line, request.custom_id, request.model, request.endpoint};
+  slot.wanted = request.choices;
   // An answer that is continued has its thinking behind it.
   const bool continues = !request.messages.empty() && request.messages.back().continues;
   const auto refuse = [&](const Error& error) {
@@ -201,7 +212,8 @@ void BatchJob::finish(Slot& slot, std::size_t choice, GenerationResult result) {
 }
 
 void BatchJob::settle(Slot& slot, const BatchError& error) {
-  slot.output = options_.plain_text ? "\n" : error_line(error);
+  slot.output = options_.plain_text ? std::string(static_cast<std::size_t>(slot.wanted), '\n')
+                                    : error_line(error);
   slot.choices.clear();
   ++counts_.failed;
   hooks_->on_error(error);
@@ -217,7 +229,8 @@ Result<void> BatchJob::write_finished(bool all) {
       ++slot;
       continue;
     }
-    if (slot->output) {
+    cut_ |= aligns() && !slot->output;
+    if (slot->output && !cut_) {
       lines += *slot->output;
       written.emplace_back(slot->head.line, slot->output->size());
     }

@@ -26,7 +26,9 @@ enum class OutputOrder {
 
 struct BatchOptions {
   BatchFormat format = BatchFormat::jsonl;
-  bool plain_text = false;  ///< write answers alone
+  /// Write answers alone, one a line. In input order each line of the input has its line: an empty
+  /// one where it is blank or failed; one with n answers has n.
+  bool plain_text = false;
   BatchDefaults defaults;
   std::shared_ptr<const LineTemplate> line_template;  ///< the lines are fields for it
   OutputOrder order = OutputOrder::input;
@@ -40,7 +42,7 @@ struct BatchOptions {
 struct BatchCounts {
   std::int64_t answered = 0;
   std::int64_t failed = 0;
-  std::int64_t blank = 0;
+  std::int64_t blank = 0;          ///< lines
   std::int64_t done_before = 0;    ///< passed over, as an earlier run had dealt with them
   std::int64_t failed_before = 0;  ///< of those, the ones that failed in it
   std::int64_t input_bytes = 0;    ///< of the lines that were read
@@ -81,11 +83,13 @@ class BatchJob {
     AnswerHead head;
     std::vector<GenerationResult> choices;
     int missing = 0;  ///< choices that are not finished
+    int wanted = 1;   ///< choices, as far as the line could be understood
     std::optional<std::string> output;
     bool dropped = false;
   };
 
   [[nodiscard]] Result<void> read_ahead(LineReader& input);
+  bool aligns() const;
   void start(InputLine line);
   BatchResult<BatchRequest> understand(InputLine line);
   /// Whether an earlier run has dealt with it; if so, it is counted.
@@ -106,6 +110,7 @@ class BatchJob {
   std::list<Slot> slots_;  ///< of the lines that are not written yet; they keep their places
   IdSet seen_;
   bool input_ended_ = false;
+  bool cut_ = false;  ///< a line was dropped, and lines behind it could not be told from it
   BatchCounts counts_;
 };
 

@@ -73,9 +73,8 @@ BatchOptions batch_options(const GenerateOptions& options, const LoadedModel& mo
   batch.max_waiting = static_cast<std::size_t>(settings.max_batch);
   if (options.longest_first) batch.max_waiting = std::max(batch.max_waiting, kSortedLines);
   batch.window = std::max(batch.window, 4 * batch.max_waiting);
-  // A file is brought into order at its end. What cannot be is written in order, and answers alone
-  // do not say whose they are.
-  const bool in_order = options.text || (options.input_order && !is_file(options.output));
+  // A file of objects is brought into order at its end. What cannot be is written in order.
+  const bool in_order = options.input_order && (options.text || !is_file(options.output));
   batch.order = in_order ? OutputOrder::input : OutputOrder::finish;
   batch.shard = options.shard;
   batch.done = std::move(done);
@@ -241,18 +240,23 @@ class GenerateRun {
     const std::string summary = report_.summary(counts, scheduler_.totals());
     if (counts.interrupted) {
       log::warn("interrupted: {}; {}", summary,
-                output_.empty()
-                    ? std::string("no line was finished")
-                    : fmt::format("the finished lines are in {}{}", output_.partial().string(),
-                                  options_.text ? "" : "; --resume goes on"));
+                output_.empty() ? std::string("no line was finished")
+                                : fmt::format("{} are in {}{}",
+                                              options_.text && options_.input_order
+                                                  ? "those before the first that was dropped"
+                                                  : "the finished lines",
+                                              output_.partial().string(),
+                                              options_.text ? "" : "; --resume goes on"));
       return interrupted_status(interrupt_.requested());
     }
     value_or_throw(output_.commit());
     if (!options_.quiet) {
+      const bool aligned = options_.text && options_.input_order;
       log::info("{}{}", summary,
-                counts.blank > 0 ? fmt::format("; {} blank line{} skipped", counts.blank,
-                                               counts.blank == 1 ? "" : "s")
-                                 : "");
+                counts.blank > 0
+                    ? fmt::format("; {} blank line{} {}", counts.blank,
+                                  counts.blank == 1 ? "" : "s", aligned ? "left blank" : "skipped")
+                    : "");
     }
     // As of a run that was not interrupted: the status is that of the output.
     return counts.failed + counts.failed_before > 0 ? 1 : 0;
