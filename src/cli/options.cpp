@@ -222,7 +222,9 @@ CLI::App* add_tokens(CLI::App& app, Parsed& parsed) {
       ->add_option("--messages", parsed.tokens.messages,
                    "chat messages (OpenAI chat format); - is standard input")
       ->type_name("FILE.json");
-  sources->add_option("--input", parsed.tokens.input, "a file of text; - is standard input")
+  sources
+      ->add_option("--input", parsed.tokens.input,
+                   "a file of text, of any length; - is standard input")
       ->type_name("FILE");
   sources->require_option(1);
   tokens->add_option("--thinking", parsed.tokens_thinking, "of messages: how much the model thinks")
