@@ -13,9 +13,24 @@
 namespace ingot {
 namespace {
 
+constexpr std::size_t kTornBytes = 64;
+
 std::uint64_t hash_of(const std::optional<std::string>& id) {
   if (!id) return 0;
   return std::max<std::uint64_t>(1, XXH3_64bits(id->data(), id->size()));
+}
+
+/// Whether a line may have begun so that was torn: with the beginning of an answer, as far as it
+/// goes, or with zeros, which a power cut leaves.
+bool is_torn_answer(std::string_view end) {
+  constexpr std::string_view kBegin = "{\"id\":\"batch_req_";
+  std::size_t at = 0;
+  for (const char c : end) {
+    if (c == '\0' || at == kBegin.size()) return true;
+    if (c == ' ') continue;
+    if (c != kBegin[at++]) return false;
+  }
+  return true;
 }
 
 std::string named(const std::optional<std::string>& id) {
@@ -28,16 +43,17 @@ Result<void> EarlierOutput::read(int fd) {
   answers_.clear();
   last_line_ = 0;
   std::int64_t number = 0;
+  const auto foreign = [&](std::string_view what) {
+    return fail(ErrorCode::corrupt,
+                fmt::format("going on with {}: {} is no answer of ingot generate; move the file "
+                            "away, or give --force to begin anew",
+                            file_.string(), what));
+  };
   const auto scanned =
       scan_lines(fd, file_, [&](std::string_view line, std::int64_t) -> Result<void> {
         ++number;
         const auto answer = parse_answer_line(line);
-        if (!answer) {
-          return fail(ErrorCode::corrupt,
-                      fmt::format("going on with {}: line {} is no answer of ingot generate; move "
-                                  "the file away, or give --force to begin anew",
-                                  file_.string(), number));
-        }
+        if (!answer) return foreign(fmt::format("line {}", number));
         Answer& one = answers_.emplace_back();
         one.line = answer->line;
         one.id = hash_of(answer->custom_id);
@@ -47,7 +63,11 @@ Result<void> EarlierOutput::read(int fd) {
         last_line_ = std::max(last_line_, answer->line);
         return {};
       });
-  return scanned ? Result<void>() : Unexpected(scanned.error());
+  if (!scanned) return Unexpected(scanned.error());
+  std::string buffer;
+  const auto torn = read_at(fd, *scanned, kTornBytes, buffer);
+  if (torn && !is_torn_answer(*torn)) return foreign(fmt::format("line {}", number + 1));
+  return {};
 }
 
 // The custom_id is read again, as this is the one line that it is wanted of.
@@ -93,10 +113,11 @@ Result<void> EarlierOutput::check_line(int fd, const Answer& answer,
   if (answer.failed && retry_failed_) return {};
   if (answer.id != hash_of(id)) {
     const bool mended = answer.failed && answer.id == 0;
-    return refuse(fd, answer,
-                  fmt::format("which has {} in {}: {}", named(id), reading.name,
-                              mended ? "give --retry-failed where that line was mended"
-                                     : "give the --input that it is the output of"));
+    return refuse(
+        fd, answer,
+        fmt::format("which has {} in {}: {}", named(id), reading.name,
+                    mended ? "give --retry-failed where that line was mended"
+                           : "give the --input (and --template) of the run that wrote it"));
   }
   if (repeated && !answer.repeats) {
     return refuse(fd, answer,
@@ -122,9 +143,11 @@ Result<DoneLines> EarlierOutput::compare(int fd, LineReader& input, const InputR
     const auto line = input.next();
     if (!line) return Unexpected(line.error());
     if (!*line) {
-      return refuse(fd, *answer,
-                    fmt::format("but {} has {} lines: give the --input that it is the output of",
-                                reading.name, lines));
+      return refuse(
+          fd, *answer,
+          fmt::format(
+              "but {} has {} lines: give the --input (and --template) of the run that wrote it",
+              reading.name, lines));
     }
     lines = (*line)->number;
     if (!reading.shard.has(lines)) continue;
@@ -132,9 +155,11 @@ Result<DoneLines> EarlierOutput::compare(int fd, LineReader& input, const InputR
     const bool goes = answered && answer->failed && retry_failed_;
     if (!(*line)->too_long && is_blank((*line)->text)) {
       if (answered && !goes) {
-        return refuse(fd, *answer,
-                      fmt::format("which is blank in {}: give the --input that it is the output of",
-                                  reading.name));
+        return refuse(
+            fd, *answer,
+            fmt::format(
+                "which is blank in {}: give the --input (and --template) of the run that wrote it",
+                reading.name));
       }
       answer += answered ? 1 : 0;
       continue;

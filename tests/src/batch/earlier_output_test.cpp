@@ -193,3 +193,26 @@ TEST_CASE("what is no answer of this command is refused by its line", "[cpu][bat
   REQUIRE(!compared);
   CHECK(compared.error().message.find("line 2 is no answer") != std::string::npos);
 }
+
+TEST_CASE("an end that was torn goes, and one that is no beginning of an answer is refused",
+          "[cpu][batch]") {
+  const std::string whole = answer(2, "b");
+  for (const std::string& before : {std::string(), answer(1, "a")}) {
+    std::vector<std::string> torn{std::string(7, '\0'), whole.substr(0, 9) + std::string(99, '\0'),
+                                  "{\"id\":\"batch_req_2\",\"cus"};
+    for (std::size_t size = 0; size < whole.size(); ++size)
+      torn.push_back(whole.substr(0, size));
+    for (const std::string& end : torn) {
+      CAPTURE(end);
+      CHECK(Comparison().run(asked("a") + asked("b"), before + end));
+    }
+    for (const char* end : {"x", "{\"my\": 1}", "[1, 2]", "{\"id\": \"batch_2\"", "7"}) {
+      CAPTURE(end);
+      const auto compared = Comparison().run(asked("a") + asked("b"), before + end);
+      REQUIRE(!compared);
+      CHECK(compared.error().message.find(before.empty()
+                                              ? "line 1 is no answer"
+                                              : "line 2 is no answer") != std::string::npos);
+    }
+  }
+}
