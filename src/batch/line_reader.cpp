@@ -88,6 +88,12 @@ Result<std::optional<InputLine>> LineReader::next() {
     if (line.number == 1 && text.starts_with(kByteOrderMark)) {
       text.remove_prefix(kByteOrderMark.size());
     }
+    if (line.number == 1 && (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF"))) {
+      return fail(ErrorCode::invalid_argument,
+                  fmt::format("reading {}: it is UTF-16, not UTF-8; convert it (iconv -f UTF-16 -t "
+                              "UTF-8)",
+                              origin_));
+    }
     if (text.ends_with('\r')) text.remove_suffix(1);
     line.too_long = skipping_ || text.size() > max_bytes_;
     const std::size_t next = std::min(end + 1, buffer_.size());

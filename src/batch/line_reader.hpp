@@ -32,7 +32,7 @@ class LineReader {
   void then(int fd) { then_fd_ = fd; }
 
   /// The next line; nullopt at the end of input, or when the wait for more was interrupted.
-  /// Error: io.
+  /// Errors: io; invalid_argument for a text that begins as UTF-16 does.
   [[nodiscard]] Result<std::optional<InputLine>> next();
 
   /// next() will not wait: a line or the end lies ready.

@@ -49,6 +49,7 @@ InputFile::InputFile(const std::filesystem::path& path) {
   }
   struct stat status {};
   if (::fstat(fd_, &status) == 0 && S_ISREG(status.st_mode)) start_ = ::lseek(fd_, 0, SEEK_CUR);
+  if (start_ >= 0) (void)value_or_throw(lines().next());
 }
 
 InputFile::~InputFile() {
