@@ -184,6 +184,9 @@ Result<OutputFile> OutputFile::plan(const fs::path& output, const fs::path& inpu
     if (is_input(old)) {
       return refused(file.partial_, "it is the same file as the input; name another output");
     }
+    if (S_ISDIR(old.st_mode)) {
+      return refused(file.partial_, "this is a folder; move it away, or name another output");
+    }
     if (is_being_written(file.partial_)) return refused(file.partial_, kBeingWritten);
     if (old.st_size > 0 && existing == Existing::refuse) return refused(file.partial_, kLeftOver);
     if (file.may_resume_ && ::stat(file.output_.c_str(), &out) == 0) {
@@ -194,6 +197,12 @@ Result<OutputFile> OutputFile::plan(const fs::path& output, const fs::path& inpu
     }
   } else if (errno != ENOENT) {
     return file.cannot_make(errno);
+  }
+  if (file.may_resume_) {
+    const fs::path left = OutputFile::left(output);
+    if (::access(left.c_str(), W_OK) != 0 && errno != ENOENT) {
+      return refused(left, std::strerror(errno));
+    }
   }
   if (::access(folder_of(file.output_).c_str(), W_OK | X_OK) != 0) return file.cannot_make(errno);
   return file;
@@ -226,7 +235,10 @@ Result<OutputFile> OutputFile::create(const fs::path& output, const fs::path& in
     file->took_output_ = true;
   }
   auto fd = open_partial(file->partial_, input, existing);
-  if (!fd) return Unexpected(fd.error());
+  if (!fd) {
+    if (file->took_output_) (void)rename_new(file->partial_, file->output_);
+    return Unexpected(fd.error());
+  }
   file->fd_ = *fd;
   return file;
 }
@@ -320,6 +332,7 @@ Result<void> OutputFile::rewrite(const std::vector<Place>& places) {
       ::close(fd);
       ::unlink(made.c_str());
     }
+    full_ = error == ENOSPC || error == EDQUOT;
     return fail(ErrorCode::io, fmt::format("{} {}: {}; the lines are in {}", what, made.string(),
                                            std::strerror(error), partial_.string()));
   };
@@ -411,9 +424,12 @@ Result<void> OutputFile::commit() {
                 fmt::format("{} {}: {}; the results are in {}", what, output_.string(),
                             std::strerror(errno), partial_.string()));
   };
-  const auto earlier = [](const Place& a, const Place& b) { return a.line < b.line; };
-  if (!std::is_sorted(places_.begin(), places_.end(), earlier)) {
-    std::stable_sort(places_.begin(), places_.end(), earlier);
+  full_ = false;
+  std::stable_sort(places_.begin(), places_.end(),
+                   [](const Place& a, const Place& b) { return a.line < b.line; });
+  // By where they lie in the file: an earlier attempt may have come as far as here.
+  if (!std::is_sorted(places_.begin(), places_.end(),
+                      [](const Place& a, const Place& b) { return a.offset < b.offset; })) {
     if (auto sorted = rewrite(places_); !sorted) return sorted;
     std::vector<Place>().swap(places_);
   }

@@ -66,13 +66,14 @@ class OutputFile {
   /// Appends whole lines. After an error the file ends with the last line that was written whole.
   /// Error: io.
   [[nodiscard]] Result<void> append(std::string_view lines);
-  /// After an error of append(): the disk is full, and more room would help.
+  /// After an error of append() or commit(): the disk is full, and more room would help.
   bool full() const { return full_; }
   /// After an error of append(): bytes of those lines that stay.
   std::size_t taken() const { return taken_; }
   /// Brings to the disk what has waited for it for long enough. Error: io.
   [[nodiscard]] Result<void> sync_if_due();
-  /// Makes the file durable and gives it its name. Error: io; OUT is untouched then.
+  /// Makes the file durable and gives it its name. Error: io; OUT is untouched then, and it may be
+  /// called again.
   [[nodiscard]] Result<void> commit();
   /// Removes OUT.partial: nothing was done. So does the end of an object that wrote nothing.
   void discard();

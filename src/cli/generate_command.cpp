@@ -209,23 +209,35 @@ class GenerateRun {
     return finishing_;
   }
 
-  /// A full disk is waited for: somebody may make room.
+  /// A full disk is waited for: somebody may make room. Whether to try again.
+  bool wait_for_room(const Error& error, bool& said) {
+    if (!output_.full() || options_.stop_when_full) return false;
+    if (!std::exchange(said, true)) {
+      progress_.clear();
+      log::warn("{}; waiting for room (Ctrl-C ends the run)", error.message);
+    }
+    pollfd wake{interrupt_.wake_fd(), POLLIN, 0};
+    if (interrupt_.requested() == 0) (void)::poll(&wake, 1, kFullDiskWait_ms);
+    gave_up_waiting_ = interrupt_.requested() != 0;
+    return !gave_up_waiting_;
+  }
+
   Result<void> write(std::string_view text) {
     bool said = false;
     while (true) {
       auto written = output_.append(text);
-      if (written || !output_.full() || options_.stop_when_full) return written;
+      if (written) return written;
       text.remove_prefix(output_.taken());
-      if (!std::exchange(said, true)) {
-        progress_.clear();
-        log::warn("{}; waiting for room (Ctrl-C ends the run)", written.error().message);
-      }
-      pollfd wake{interrupt_.wake_fd(), POLLIN, 0};
-      if (interrupt_.requested() == 0) (void)::poll(&wake, 1, kFullDiskWait_ms);
-      if (interrupt_.requested() != 0) {
-        gave_up_waiting_ = true;
-        return written;
-      }
+      if (!wait_for_room(written.error(), said)) return written;
+    }
+  }
+
+  /// Bringing the lines into order takes their room once more.
+  Result<void> commit() {
+    bool said = false;
+    while (true) {
+      auto done = output_.commit();
+      if (done || !wait_for_room(done.error(), said)) return done;
     }
   }
 
@@ -249,7 +261,11 @@ class GenerateRun {
                                               options_.text ? "" : "; --resume goes on"));
       return interrupted_status(interrupt_.requested());
     }
-    value_or_throw(output_.commit());
+    if (const auto committed = commit(); !committed) {
+      if (!gave_up_waiting_) throw EngineError(committed.error());
+      log::warn("{}; --resume --order input brings them into order", committed.error().message);
+      return interrupted_status(interrupt_.requested());
+    }
     if (!options_.quiet) {
       const bool aligned = options_.text && options_.input_order;
       log::info("{}{}", summary,

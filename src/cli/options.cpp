@@ -556,6 +556,13 @@ Result<Command> parse_command_line(std::span<const char* const> arguments,
       if (!shard) return Unexpected(shard.error());
       parsed.generate.shard = *shard;
     }
+    if (!parsed.generate.merge.empty()) {
+      for (const char* flag : {"--text", "--resume", "--shard"}) {
+        if (generate->count(flag) == 0) continue;
+        return fail(ErrorCode::invalid_argument,
+                    fmt::format("--merge puts outputs together as they are: leave out {}", flag));
+      }
+    }
     if (parsed.generate.retry_failed && !parsed.generate.resume) {
       return fail(ErrorCode::invalid_argument, "--retry-failed needs --resume");
     }

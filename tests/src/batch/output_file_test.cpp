@@ -98,6 +98,32 @@ TEST_CASE("lines that were written as they finished are put in order at the end"
   CHECK(read_file(folder / "out") == "1\n3\n4\n7\n9\n");
 }
 
+TEST_CASE("lines that could not be put in order are so at the next attempt", "[cpu][batch]") {
+  const TempDir folder;
+  auto file = value_or_throw(OutputFile::create(folder / "out", folder / "in", kRefuse));
+  file.remember_lines();
+  for (const std::int64_t line : {2, 3, 1}) {
+    value_or_throw(file.append(std::to_string(line) + "\n"));
+    file.note_line(line, 2);
+  }
+  fs::create_directory(folder / "out.partial.new");
+  CHECK(!file.commit());
+  CHECK(!fs::exists(folder / "out"));
+  CHECK(read_file(folder / "out.partial") == "2\n3\n1\n");
+  fs::remove(folder / "out.partial.new");
+  value_or_throw(file.commit());
+  CHECK(read_file(folder / "out") == "1\n2\n3\n");
+}
+
+TEST_CASE("a folder in the place of OUT.partial is named", "[cpu][batch]") {
+  const TempDir folder;
+  fs::create_directory(folder / "out.partial");
+  const auto refused =
+      OutputFile::check(folder / "out", folder / "in", GENERATE(kRefuse, kReplace, kResume));
+  REQUIRE(!refused);
+  CHECK(refused.error().message.find("out.partial: this is a folder") != std::string::npos);
+}
+
 TEST_CASE("results stand in OUT.partial until they are committed", "[cpu][batch]") {
   const TempDir folder;
   write_file(folder / "in", "x");

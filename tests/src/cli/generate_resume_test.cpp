@@ -353,6 +353,62 @@ TEST_CASE("a template makes a chat of each line's fields", "[cpu][cli]") {
             .status == 2);
 }
 
+TEST_CASE("what --merge leaves as it is is not asked of it", "[cpu][cli]") {
+  const TempDir folder;
+  write_file(folder / "in.jsonl", line("a", 2));
+  REQUIRE(generate(folder / "in.jsonl", folder / "out").status == 0);
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{"--text"}, {"--resume"}, {"--shard", "1/2"}}) {
+    std::vector<std::string> how = more;
+    how.insert(how.end(), {"--merge", folder / "out"});
+    const auto ran = generate(folder / "in.jsonl", folder / "merged", how);
+    CHECK(ran.status == 2);
+    CHECK(ran.err.find("leave out " + more.front()) != std::string::npos);
+    CHECK(!fs::exists(folder / "merged"));
+  }
+}
+
+TEST_CASE("an output that may not be written keeps its name when it is gone on with",
+          "[cpu][cli]") {
+  const TempDir folder;
+  write_file(folder / "in.jsonl", line("a", 2));
+  REQUIRE(generate(folder / "in.jsonl", folder / "out").status == 0);
+  const std::string whole = read_file(folder / "out");
+  fs::permissions(folder.path(), fs::perms::all);
+  fs::permissions(folder / "out", fs::perms::owner_read | fs::perms::others_read);
+  ProgramOptions options;
+  options.as_nobody = true;
+  const auto ran = generate(folder / "in.jsonl", folder / "out", {"--resume"}, options);
+  CAPTURE(ran.err);
+  CHECK(ran.status == 2);
+  CHECK(ran.err.find("/out: Permission denied") != std::string::npos);
+  CHECK(read_file(folder / "out") == whole);
+}
+
+TEST_CASE("an input in UTF-16 is refused before anything is made", "[cpu][cli]") {
+  const TempDir folder;
+  write_file(folder / "in.txt", std::string("\xFF\xFEh\0i\0\n\0", 8));
+  const auto ran = generate(folder / "in.txt", folder / "out");
+  CHECK(ran.status == 2);
+  CHECK(ran.err.find("in.txt: it is UTF-16") != std::string::npos);
+  CHECK(!fs::exists(folder / "out"));
+  CHECK(!fs::exists(folder / "out.partial"));
+}
+
+TEST_CASE("statistics that cannot be written are said to be missing, once", "[cpu][cli]") {
+  const TempDir folder;
+  std::string input;
+  for (int i = 0; i < 3; ++i)
+    input += line(std::to_string(i), 2);
+  write_file(folder / "in.jsonl", input);
+  const auto ran =
+      generate(folder / "in.jsonl", folder / "out", {"--stats", "/dev/full", "--quiet"});
+  CAPTURE(ran.err);
+  CHECK(ran.status == 0);
+  CHECK(std::count(ran.err.begin(), ran.err.end(), '\n') == 1);
+  CHECK(ran.err.find("writing statistics to /dev/full: No space left") != std::string::npos);
+}
+
 TEST_CASE("a full disk is waited for, and the run goes on when there is room", "[cpu][cli]") {
   const TempDir folder;
   std::string input;
@@ -401,4 +457,45 @@ TEST_CASE("a full disk is waited for, and the run goes on when there is room", "
     CHECK(said.find("waiting for room") != std::string::npos);
     CHECK(lines_of(read_file(folder / "out")).size() == 60);
   }
+}
+
+TEST_CASE("a disk too full to bring the lines into order is waited for", "[cpu][cli]") {
+  const TempDir folder;
+  std::string input;
+  for (int i = 0; i < 60; ++i)
+    input += line(std::to_string(i), i % 5 == 0 ? 9 : 2);
+  write_file(folder / "in.jsonl", input);
+  REQUIRE(generate(folder / "in.jsonl", folder / "whole", {"--order", "input"}).status == 0);
+  const auto kib = fs::file_size(folder / "whole") / 1024;
+  fs::create_directory(folder / "disk");
+  // Room for the lines once and a half.
+  const std::string script = fmt::format(
+      "mount -t tmpfs -o size={}k tmpfs \"$1/disk\" || exit 99\n"
+      "\"$2\" generate --model \"$3\" --device cpu --input \"$1/in.jsonl\" --output "
+      "\"$1/disk/out\" --order input --max-batch 3 2> \"$1/err\" & program=$!\n"
+      "i=0; while [ $i -lt 600 ] && ! grep -q 'waiting for room' \"$1/err\" && kill -0 $program; "
+      "do sleep 0.05; i=$((i+1)); done 2> /dev/null\n"
+      "mount -o remount,size={}k \"$1/disk\"; wait $program; status=$?\n"
+      "cp \"$1/disk/out\" \"$1/\" 2> /dev/null; exit $status\n",
+      kib * 3 / 2, kib * 4);
+  ProgramOptions options;
+  options.program = "/usr/bin/unshare";
+  options.environment = {"HOME=/nonexistent", "TERM=dumb", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"};
+  ProgramResult ran;
+  try {
+    ran = run_ingot({"-rm", "/bin/sh", "-c", script, "sh", folder.path(),
+                     fs::absolute(ingot_program()), tiny_model()},
+                    options);
+  } catch (const std::runtime_error&) {
+    ran.status = 99;
+  }
+  if (ran.status == 99 || !fs::exists(folder / "err")) {
+    skip("no file system can be mounted here");
+    return;
+  }
+  const std::string said = read_file(folder / "err");
+  CAPTURE(said);
+  CHECK(ran.status == 0);
+  CHECK(said.find("out.partial.new: No space left on device") != std::string::npos);
+  CHECK(read_file(folder / "out") == read_file(folder / "whole"));
 }
