@@ -106,6 +106,12 @@ fs::path partial_of(fs::path output) {
   return output;
 }
 
+/// Where OUT.partial is written anew.
+fs::path made_anew(fs::path partial) {
+  partial += ".new";
+  return partial;
+}
+
 /// Whether another run holds it open.
 bool is_being_written(const fs::path& partial) {
   const FileDescriptor file(::open(partial.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -240,6 +246,8 @@ Result<OutputFile> OutputFile::create(const fs::path& output, const fs::path& in
     return Unexpected(fd.error());
   }
   file->fd_ = *fd;
+  (void)::unlink(
+      made_anew(file->partial_).c_str());  // of a run that was killed in the middle of it
   return file;
 }
 
@@ -323,8 +331,7 @@ Result<void> OutputFile::recover(const Keep& keep) {
 // Makes OUT.partial of some of its lines, in this order; the old one stays until the new one is on
 // the disk.
 Result<void> OutputFile::rewrite(const std::vector<Place>& places) {
-  fs::path made = partial_;
-  made += ".new";
+  const fs::path made = made_anew(partial_);
   const int fd = ::open(made.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
   const auto failed = [&](std::string_view what) {
     const int error = errno;

@@ -115,6 +115,17 @@ TEST_CASE("lines that could not be put in order are so at the next attempt", "[c
   CHECK(read_file(folder / "out") == "1\n2\n3\n");
 }
 
+TEST_CASE("what a run left that was killed while it rewrote the lines goes", "[cpu][batch]") {
+  const TempDir folder;
+  write_file(folder / "out.partial", "1\n2\n");
+  write_file(folder / "out.partial.new", "1");
+  auto file = value_or_throw(OutputFile::create(folder / "out", folder / "in", kResume));
+  value_or_throw(file.recover(number_of));
+  value_or_throw(file.commit());
+  CHECK(read_file(folder / "out") == "1\n2\n");
+  CHECK(std::distance(fs::directory_iterator(folder.path()), {}) == 1);
+}
+
 TEST_CASE("a folder in the place of OUT.partial is named", "[cpu][batch]") {
   const TempDir folder;
   fs::create_directory(folder / "out.partial");
