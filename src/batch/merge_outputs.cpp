@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "src/batch/batch_answer.hpp"
-#include "src/batch/batch_request.hpp"
 #include "src/batch/line_scan.hpp"
 
 namespace ingot {
@@ -76,7 +75,7 @@ Result<void> OutputMerge::add(const std::filesystem::path& file) {
   return scanned ? Result<void>() : Unexpected(scanned.error());
 }
 
-Result<void> OutputMerge::check(LineReader& input) const {
+Result<void> OutputMerge::check(LineReader& input, BatchFormat format, bool fills_template) const {
   LineList missing, twice, foreign, other;
   auto place = places_.begin();
   while (true) {
@@ -94,7 +93,7 @@ Result<void> OutputMerge::check(LineReader& input) const {
     }
     if (blank) foreign.add(number);
     if (place->id != 0) {
-      const auto id = custom_id_of((*line)->text);
+      const auto id = custom_id_of(**line, format, fills_template);
       if (id && hash_of(*id) != place->id) other.add(number);
     }
     ++place;
@@ -112,10 +111,12 @@ Result<void> OutputMerge::check(LineReader& input) const {
   return fail(ErrorCode::corrupt, "merging: " + wrong + "; nothing was written");
 }
 
-Result<OutputMerge::Counts> OutputMerge::write(LineReader& input, const Write& write) {
+Result<OutputMerge::Counts> OutputMerge::write(LineReader& input, BatchFormat format,
+                                               bool fills_template, const Write& write) {
   std::stable_sort(places_.begin(), places_.end(),
                    [](const Place& a, const Place& b) { return a.line < b.line; });
-  if (auto complete = check(input); !complete) return Unexpected(complete.error());
+  if (auto complete = check(input, format, fills_template); !complete)
+    return Unexpected(complete.error());
   Counts counts;
   std::string lines, buffer;
   for (const Place& place : places_) {

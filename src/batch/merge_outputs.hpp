@@ -8,6 +8,7 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/base/file_descriptor.hpp"
+#include "src/batch/batch_request.hpp"
 #include "src/batch/line_reader.hpp"
 
 namespace ingot {
@@ -27,7 +28,9 @@ class OutputMerge {
   /// Checks that the answers are those of the input, and writes them. Errors: corrupt where lines
   /// have no answer, or two, or one of another custom_id, which are named, and nothing is written;
   /// io; those of `write`.
-  [[nodiscard]] Result<Counts> write(LineReader& input, const Write& write);
+  /// @param fills_template  the lines are fields for one
+  [[nodiscard]] Result<Counts> write(LineReader& input, BatchFormat format, bool fills_template,
+                                     const Write& write);
 
  private:
   struct Place {
@@ -38,7 +41,7 @@ class OutputMerge {
     int file = 0;
     bool failed = false;
   };
-  Result<void> check(LineReader& input) const;
+  Result<void> check(LineReader& input, BatchFormat format, bool fills_template) const;
 
   std::vector<std::filesystem::path> names_;
   std::vector<FileDescriptor> files_;

@@ -35,10 +35,11 @@ struct Merge {
     const int fd = ::open((folder / "in").c_str(), O_RDONLY);
     REQUIRE(fd >= 0);
     LineReader reader(fd, "in");
-    auto counts = merge.write(reader, [&](std::string_view lines) -> Result<void> {
-      text += lines;
-      return {};
-    });
+    auto counts =
+        merge.write(reader, BatchFormat::jsonl, false, [&](std::string_view lines) -> Result<void> {
+          text += lines;
+          return {};
+        });
     ::close(fd);
     return counts;
   }
