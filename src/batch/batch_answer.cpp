@@ -51,8 +51,8 @@ std::string logprobs_of(const GenerationResult& result, const Tokenizer& tokeniz
   if (result.logprobs.empty()) return "null";
   const std::span<const SampledToken> all(result.logprobs);
   const auto thinking = static_cast<std::size_t>(result.thinking_tokens);
-  std::string out =
-      fmt::format("{{\"content\": {}", logprob_list(all.subspan(thinking), tokenizer));
+  const auto answer = static_cast<std::size_t>(result.answer_begin());
+  std::string out = fmt::format("{{\"content\": {}", logprob_list(all.subspan(answer), tokenizer));
   if (thinking > 0) {
     out += ", \"reasoning_content\": " + logprob_list(all.first(thinking), tokenizer);
   }

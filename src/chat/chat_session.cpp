@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "src/text/chat_order.hpp"
+#include "src/text/control_tokens.hpp"
 #include "src/text/prompt_length.hpp"
 
 namespace ingot {
@@ -47,6 +48,7 @@ TurnStats& TurnStats::operator+=(const TurnStats& later) {
   sum.prompt_tokens += prompt_tokens;
   sum.reused_tokens += reused_tokens;
   sum.unread_tokens += unread_tokens;
+  sum.generated_tokens += generated_tokens;
   sum.thinking_tokens += thinking_tokens;
   sum.answer_tokens += answer_tokens;
   sum.first_token_s += first_token_s;
@@ -222,7 +224,23 @@ void ChatSession::number_calls(std::vector<ToolCall>& calls) const {
 std::int64_t ChatSession::held_tokens() const {
   const std::int64_t held = live_ ? engine_.length(live_->sequence) : 0;
   // What was taken back lies there until the next turn, and is no part of the conversation.
-  return context_tokens_ ? held : std::min(held, context_tokens());
+  return std::min(held, context_tokens());
+}
+
+// How much of the conversation was said: what ends its last answer comes with the next question.
+std::size_t ChatSession::said_size(std::span<const TokenId> prompt) const {
+  const ChatMessage& last = messages_.back();
+  if (last.role != Role::assistant || last.continues || last.task != Task::none) {
+    return prompt.size();
+  }
+  std::size_t size = prompt.size() - 1;  // EOS
+  // An answer that was cut off while it was thought.
+  const bool thinks = options_.encoding.thinking != Thinking::none && !last.reasoning.empty();
+  if (thinks && last.content.empty() && last.tool_calls.empty() && size > 0 &&
+      prompt[size - 1] == tokenizer_.added_token(control::kThinkEnd)) {
+    --size;
+  }
+  return size;
 }
 
 std::int64_t ChatSession::context_tokens() const {
@@ -235,7 +253,8 @@ std::int64_t ChatSession::context_tokens() const {
   const std::vector<TokenId> prompt = encode_prompt(tokenizer_, *rendered, encoding.allow_special);
   // What the engine holds of it may be cut into tokens in another way.
   const PromptMatch match = live_ ? match_prompt(tokenizer_, live_->tokens, prompt) : PromptMatch{};
-  return static_cast<std::int64_t>(match.kept + prompt.size() - match.resume);
+  return static_cast<std::int64_t>(match.kept + std::max(said_size(prompt), match.resume) -
+                                   match.resume);
 }
 
 std::string_view ChatSession::system() const {
@@ -253,9 +272,14 @@ Result<TurnStats> ChatSession::ask(std::string text, const OnDelta& on_delta,
   ChatMessage question;
   question.role = Role::user;
   question.content = std::move(text);
+  // Who asks something else has the begun answer end where it is.
+  const bool continued = !messages_.empty() && std::exchange(messages_.back().continues, false);
   messages_.push_back(std::move(question));
   auto stats = answer(on_delta, should_stop, on_prefill);
-  if (!stats) messages_.pop_back();
+  if (!stats) {
+    messages_.pop_back();
+    if (continued) messages_.back().continues = true;
+  }
   return stats;
 }
 
@@ -265,22 +289,32 @@ Result<TurnStats> ChatSession::retry(const OnDelta& on_delta, const ShouldStop& 
     return fail(ErrorCode::invalid_argument, "there is no answer to try again");
   }
   ChatMessage before = std::move(messages_.back());
+  const auto tokens_before = context_tokens_;
   messages_.pop_back();
   ++options_.sampling.seed;
   auto stats = answer(on_delta, should_stop, on_prefill);
-  if (!stats || awaits_answer()) messages_.push_back(std::move(before));
+  if (!stats || awaits_answer()) {
+    messages_.push_back(std::move(before));
+    context_tokens_ = tokens_before;
+  }
   return stats;
 }
 
 Result<TurnStats> ChatSession::answer(const OnDelta& on_delta, const ShouldStop& should_stop,
                                       const OnPrefill& on_prefill) {
+  const auto tokens_before = context_tokens_;
+  const auto unchanged = [&](const Error& error) {
+    context_tokens_ = tokens_before;
+    return Unexpected(error);
+  };
   try {
-    return generate(on_delta, should_stop, on_prefill);
+    auto stats = generate(on_delta, should_stop, on_prefill);
+    return stats ? stats : unchanged(stats.error());
   } catch (const EngineError& error) {
     if (error.error().code != ErrorCode::exhausted) throw;
     // Where the sequence stands is not known any more, and there is too little room anyway.
     release_state();
-    return Unexpected(error.error());
+    return unchanged(error.error());
   }
 }
 
@@ -368,8 +402,9 @@ Result<TurnStats> ChatSession::generate(const OnDelta& on_delta, const ShouldSto
   stats.context_limit = engine_.max_context();
   context_tokens_ = stats.context_tokens;
   number_calls(result.tool_calls);
+  stats.generated_tokens = static_cast<std::int64_t>(result.tokens.size());
   stats.thinking_tokens = result.thinking_tokens;
-  stats.answer_tokens = static_cast<std::int64_t>(result.tokens.size()) - result.thinking_tokens;
+  stats.answer_tokens = stats.generated_tokens - result.answer_begin();
   if (result.finish_reason == FinishReason::cancelled && result.tokens.empty()) return stats;
 
   if (continues) {

@@ -35,6 +35,8 @@ struct TurnStats {
   std::int64_t prompt_tokens = 0;
   std::int64_t reused_tokens = 0;  ///< of the prompt, that the sequence held already
   std::int64_t unread_tokens = 0;  ///< of the prompt, that the engine never got: it was stopped
+  /// Both kinds, and `</think>` between them, which counts as neither.
+  std::int64_t generated_tokens = 0;
   std::int64_t thinking_tokens = 0;
   std::int64_t answer_tokens = 0;
   double first_token_s = 0;  ///< from the question to the first token; 0 where none came
@@ -44,7 +46,7 @@ struct TurnStats {
   std::int64_t context_limit = 0;   ///< that it may take
 
   std::int64_t prefilled_tokens() const { return prompt_tokens - reused_tokens - unread_tokens; }
-  bool any_token() const { return thinking_tokens + answer_tokens > 0; }
+  bool any_token() const { return generated_tokens > 0; }
 
   /// Of both together: counts and times; the rest is of the later one.
   TurnStats& operator+=(const TurnStats& later);
@@ -132,7 +134,8 @@ class ChatSession {
   /// Tokens that the engine holds of this conversation.
   std::int64_t held_tokens() const;
   /// Tokens that the conversation takes of the context: with what was thought last, and without
-  /// what was taken back.
+  /// what was taken back or what will end the last answer when the next question comes. More than
+  /// the context holds where it grew in a larger one.
   std::int64_t context_tokens() const;
 
  private:
@@ -149,6 +152,7 @@ class ChatSession {
   ChatMessage& system_message();
   void drop_empty_system_message();
   void number_calls(std::vector<ToolCall>& calls) const;
+  std::size_t said_size(std::span<const TokenId> prompt) const;
   PromptMatch usable(const Held& held, std::span<const TokenId> prompt) const;
   std::size_t prepare(std::span<const TokenId> prompt);
   void keep_snapshot(SequenceId sequence, std::span<const TokenId> tokens);

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "src/chat/quoted_text.hpp"
+
 namespace ingot {
 namespace {
 
@@ -28,15 +30,6 @@ std::string without_backslashes(std::string_view text, const Escapable& escapabl
     out += text[i];
   }
   return out;
-}
-
-/// Whether the first character is a quote that the last one closes, and none in between does.
-bool is_quoted(std::string_view text) {
-  if (text.size() < 2 || !is_quote(text[0])) return false;
-  std::size_t at = 1;
-  while (at < text.size() && text[at] != text[0])
-    at += text[0] == '"' && text[at] == '\\' ? 2 : 1;
-  return at + 1 == text.size();
 }
 
 /// Names of files and folders (those with a slash behind) that begin like this.

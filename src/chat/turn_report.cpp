@@ -10,8 +10,8 @@ namespace ingot {
 
 double decode_tokens_per_s(const TurnStats& stats) {
   const double decode_s = stats.total_s - stats.first_token_s;
-  const auto generated = stats.thinking_tokens + stats.answer_tokens;
-  return generated > 1 && decode_s > 0 ? static_cast<double>(generated - 1) / decode_s : 0.0;
+  const auto later = static_cast<double>(stats.generated_tokens - 1);
+  return later > 0 && decode_s > 0 ? later / decode_s : 0.0;
 }
 
 std::string turn_line(const TurnStats& stats) {

@@ -50,8 +50,11 @@ ChatLoop::~ChatLoop() = default;
 
 void ChatLoop::begin_with(std::vector<ChatMessage> messages) {
   value_or_throw(session().load(std::move(messages)));
-  if (!prefer_system_flag()) return;
-  log::info("--system goes before the system message of {}", options_.conversation.string());
+  now_->unsaved |= !now_->name.empty();
+  if (prefer_system_flag()) {
+    log::info("--system goes before the system message of {}", options_.conversation.string());
+  }
+  say_what_waits();
 }
 
 void ChatLoop::say(std::string_view line) const {
@@ -250,10 +253,6 @@ int ChatLoop::converse() {
   } else {
     reader_ = std::make_unique<LineReader>(STDIN_FILENO, "standard input", kMaxLineBytes,
                                            interrupt_.wake_fd());
-  }
-  if (session().awaits_answer()) {
-    answer(Turn::as_it_stands);
-    if (const auto status = after_signal()) return *status;
   }
   say("/help lists the commands.");
   return read_messages();

@@ -93,6 +93,9 @@ class ChatLoop final : private ChatActions {
   /// switch_to(), after which the one before can be returned to: one without a name gets one, an
   /// empty one is closed.
   void leave_for(OpenSession& open);
+  /// Of a conversation that was just gone to: whether its end waits for an answer, which nothing
+  /// but /retry gives it, and whether it is longer than the context.
+  void say_what_waits() const;
   /// A name that no open session and no file has.
   std::string free_name(const std::string& name) const;
   /// Whether a new session may have this name; says why not.
@@ -143,7 +146,7 @@ class ChatLoop final : private ChatActions {
   void retry(std::string_view) override;
   void edit(std::string_view text) override;
   void set_system(std::string_view text) override;
-  void think(std::string_view effort) override;
+  void think(std::string_view argument) override;
   void set(std::string_view assignment) override;
   void stats(std::string_view on_or_off) override;
   void tokens(std::string_view text) override;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "src/chat/file_argument.hpp"
+#include "src/chat/quoted_text.hpp"
 #include "src/checkpoint/problems.hpp"
 #include "src/cli/chat_loop.hpp"
 #include "src/cli/session_settings.hpp"
@@ -23,6 +24,17 @@ std::pair<std::string_view, std::string_view> first_word(std::string_view text) 
   const std::size_t end = std::min(text.find_first_of(" \t"), text.size());
   const std::size_t next = std::min(text.find_first_not_of(" \t", end), text.size());
   return {text.substr(0, end), text.substr(next)};
+}
+
+/// What a setting is given by a line: quoted texts one by one where it takes several (an empty one
+/// alone leaves it none), and otherwise all of it as one.
+std::vector<std::string> typed_words(const SettingSpec& spec, std::string_view value) {
+  if (std::holds_alternative<std::vector<std::string> Settings::*>(spec.member)) {
+    if (auto list = quoted_list(value)) {
+      return list->size() == 1 && list->front().empty() ? std::vector<std::string>() : *list;
+    }
+  }
+  return {unquoted(value)};
 }
 
 }  // namespace
@@ -89,17 +101,19 @@ void ChatLoop::apply_settings() {
   session().set_sampling(sampling_params(now_->settings, session().options().sampling.seed));
 }
 
-void ChatLoop::think(std::string_view effort) {
+void ChatLoop::think(std::string_view argument) {
+  const std::string effort = unquoted(argument);
   if (effort == "fold" || effort == "show") {
     fold_ = effort == "fold";
     return say(fold_ ? "Thinking is folded; Ctrl-T shows it." : "Thinking is shown.");
   }
   Settings changed = now_->settings;
-  const auto [level, rest] = first_word(effort);
-  const auto [word, number] = first_word(level == "budget" ? effort : rest);
+  const auto [first, rest] = first_word(effort);
+  const std::string level = unquoted(first);
+  const auto [word, last] = first_word(level == "budget" ? std::string_view(effort) : rest);
+  const std::string number = unquoted(last);
   if (!level.empty() && level != "budget") {
-    const std::string text(level);
-    if (auto set = assign_text(changed, *find_setting("chat.thinking"), {&text, 1}); !set) {
+    if (auto set = assign_text(changed, *find_setting("chat.thinking"), {&level, 1}); !set) {
       return complain({set.error().code, "/think: the effort " + set.error().message});
     }
     if (auto known = check_effort(thinking_from_name(level), model_.efforts); !known) {
@@ -109,8 +123,8 @@ void ChatLoop::think(std::string_view effort) {
   if (word == "budget" && (number == "none" || number == "unset")) {
     changed.thinking_budget.reset();
   } else if (word == "budget") {
-    const std::string text(number);
-    if (auto set = assign_text(changed, *find_setting("chat.thinking_budget"), {&text, 1}); !set) {
+    if (auto set = assign_text(changed, *find_setting("chat.thinking_budget"), {&number, 1});
+        !set) {
       return complain({set.error().code, "/think: the budget " + set.error().message});
     }
   } else if (!word.empty()) {
@@ -149,7 +163,7 @@ void ChatLoop::set(std::string_view assignment) {
   Settings changed = now_->settings;
   if (value == "unset") {
     unset(changed, *spec);
-  } else if (auto set = assign_words(changed, *spec, {std::string(value)}); !set) {
+  } else if (auto set = assign_words(changed, *spec, typed_words(*spec, value)); !set) {
     return complain({set.error().code, fmt::format("/set: {} {}", name, set.error().message)});
   }
   if (auto valid = check_sampling(changed, model_.engine->config()); !valid) {
@@ -171,12 +185,15 @@ void ChatLoop::stats(std::string_view on_or_off) {
         {ErrorCode::invalid_argument, fmt::format("/stats: on or off, not \"{}\"", on_or_off)});
   }
   const TurnStats& totals = now_->totals;
-  tell(
-      fmt::format("{} in {:.1f} s; prompts {} tokens, {} of them reused; thinking {}, answers {}\n"
-                  "context: {} of {} tokens in use\n",
-                  counted(static_cast<std::uint64_t>(now_->answers), "answer"), totals.total_s,
-                  totals.prompt_tokens, totals.reused_tokens, totals.thinking_tokens,
-                  totals.answer_tokens, session().context_tokens(), model_.engine->max_context()));
+  tell(fmt::format(
+      "{} in {:.1f} s; prompts {} tokens, {} of them reused; thinking {}, answers {}\n",
+      counted(static_cast<std::uint64_t>(now_->answers), "answer"), totals.total_s,
+      totals.prompt_tokens, totals.reused_tokens, totals.thinking_tokens, totals.answer_tokens));
+  const std::int64_t tokens = session().context_tokens(), limit = model_.engine->max_context();
+  // A conversation that grew in a larger context.
+  tell(tokens > limit
+           ? fmt::format("context: {} tokens hold no conversation of {}\n", limit, tokens)
+           : fmt::format("context: {} of {} tokens in use\n", tokens, limit));
 }
 
 void ChatLoop::tokens(std::string_view text) {

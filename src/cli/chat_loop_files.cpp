@@ -6,6 +6,7 @@
 
 #include "runtime/base/atomic_publish.hpp"
 #include "src/chat/file_argument.hpp"
+#include "src/chat/quoted_text.hpp"
 #include "src/chat/transcript.hpp"
 #include "src/checkpoint/problems.hpp"
 #include "src/cli/chat_loop.hpp"
@@ -44,7 +45,8 @@ void ChatLoop::set_system(std::string_view text) {
     const std::string now(session().system());
     return tell(now.empty() ? "There is no system message.\n" : for_terminal(now) + "\n");
   }
-  std::string changed(text == "none" ? std::string_view() : text);
+  // In quotes it is the text, whatever it looks like.
+  std::string changed = text == "none" ? std::string() : unquoted(text);
   if (text.starts_with('@')) {
     auto read = read_named_text("reading the system message from",
                                 file_argument(text.substr(1), options_.environment.home));

@@ -105,6 +105,29 @@ void ChatLoop::close_session(const OpenSession& open) {
   std::erase_if(open_, [&](const auto& each) { return each.get() == &open; });
 }
 
+void ChatLoop::say_what_waits() const {
+  const std::int64_t tokens = session().context_tokens(), limit = model_.engine->max_context();
+  if (tokens > limit) {
+    log::warn(
+        "the conversation takes {} tokens, and the context holds {}: /undo or /new make room, "
+        "--context N gives more",
+        tokens, limit);
+  }
+  if (!session().awaits_answer()) return;
+  const bool begun = session().messages().back().role == Role::assistant;
+  const std::string_view what =
+      begun ? "the last answer is not finished" : "the last question has no answer yet";
+  if (interactive_) {
+    say(begun ? "The last answer is not finished: /retry goes on with it."
+              : "The last question has no answer yet: /retry answers it, /undo takes it back.");
+  } else if (options_.prompt) {
+    log::info("{}; {}", what, begun ? "it ends there" : "it is asked together with the new one");
+  } else {
+    log::info("{}: /retry {}; a new question {}", what, begun ? "goes on with it" : "answers it",
+              begun ? "lets it end there" : "is asked together with it");
+  }
+}
+
 Result<OpenSession*> ChatLoop::open_saved(const std::filesystem::path& file, std::string name) {
   const auto saved = read_session(file);
   if (!saved) return Unexpected(saved.error());
@@ -164,6 +187,7 @@ void ChatLoop::go_on_with(const std::string& name) {
   switch_to(*opened);
   close_session(*open_.front());
   prefer_flags();
+  say_what_waits();
 }
 
 void ChatLoop::prefer_flags() {
@@ -218,9 +242,9 @@ void ChatLoop::load(std::string_view argument) {
   const std::string name = file_argument(argument, options_.environment.home);
   if (OpenSession* const open = find_open(name)) {
     if (open != now_) leave_for(*open);
-    return say(fmt::format("{}: {}, {} tokens are in place.", name,
-                           counted(session().messages().size(), "message"),
-                           session().held_tokens()));
+    say(fmt::format("{}: {}, {} tokens are in place.", name,
+                    counted(session().messages().size(), "message"), session().held_tokens()));
+    return say_what_waits();
   }
   const auto file = store_.file_of(name);
   if (!file) return complain(file.error());
@@ -243,6 +267,7 @@ void ChatLoop::load(std::string_view argument) {
       log::info("{}", for_terminal(line));
     }
   }
+  say_what_waits();
 }
 
 void ChatLoop::sessions(std::string_view) {
@@ -273,6 +298,7 @@ void ChatLoop::fork(std::string_view argument) {
   const OpenSession& before = *now_;
   leave_for(*open_.emplace_back(std::move(copy)));
   say(fmt::format("In \"{}\" now, a copy of {}.", name, kept ? before.name : "the empty one"));
+  say_what_waits();
 }
 
 }  // namespace ingot

@@ -81,7 +81,8 @@ CLI::App* add_chat(CLI::App& app, Parsed& parsed) {
   chat->add_option("-p,--prompt", parsed.chat_prompt, "ask this one question and leave")
       ->type_name("TEXT");
   chat->add_option("--conversation", parsed.chat.conversation,
-                   "begin with the messages of this file (OpenAI chat format)")
+                   "begin with the messages of this file (OpenAI chat format); a last question is "
+                   "answered by /retry")
       ->type_name("FILE.json");
   chat->add_option("--session", parsed.chat.session,
                    "go on with this saved session, or begin one; it is saved at the end")

@@ -98,8 +98,10 @@ void Generation::add(OutputDelta& delta, OutputDelta more) {
 OutputDelta Generation::tell() {
   OutputDelta delta;
   if (std::exchange(untold_, false)) {
-    if (text_.is_thinking()) ++result_.thinking_tokens;
+    const bool thought = text_.is_thinking();
     add(delta, text_.push(newest()));
+    result_.thinking_ended |= thought && !text_.is_thinking();
+    if (text_.is_thinking()) ++result_.thinking_tokens;
   }
   if (done_) return delta;
   if (text_.stopped()) {

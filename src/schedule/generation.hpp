@@ -38,7 +38,7 @@ struct ControlTokens {
 };
 
 /// One answer, whole. Token counts are the API's: prompt, and completion without the token that
-/// ended it; thinking tokens, `</think>` among them, are a part of the completion.
+/// ended it; thinking tokens, and `</think>` behind them, are a part of the completion.
 struct GenerationResult {
   FinishReason finish_reason = FinishReason::stop;
   std::string reasoning;
@@ -48,8 +48,12 @@ struct GenerationResult {
   std::optional<TokenId> end_token;    ///< that token, where one did
   std::vector<SampledToken> logprobs;  ///< one for each of `tokens`, if they were asked for
   std::int64_t prompt_tokens = 0;
-  std::int64_t thinking_tokens = 0;
-  std::optional<Error> error;  ///< with FinishReason::error
+  std::int64_t thinking_tokens = 0;  ///< the first of `tokens`; never more than the budget
+  bool thinking_ended = false;       ///< the next one is `</think>`
+  std::optional<Error> error;        ///< with FinishReason::error
+
+  /// Of `tokens`, the first that is the answer's own.
+  std::int64_t answer_begin() const { return thinking_tokens + (thinking_ended ? 1 : 0); }
 };
 
 /// The state of one answer between steps: from what follows its newest token it makes the next

@@ -145,14 +145,15 @@ TEST_CASE("the figures of an answer are a line and an object", "[cpu][chat]") {
   TurnStats stats;
   stats.prompt_tokens = 100;
   stats.reused_tokens = 90;
+  stats.generated_tokens = 11;
   stats.thinking_tokens = 4;
-  stats.answer_tokens = 7;
+  stats.answer_tokens = 6;
   stats.first_token_s = 0.5;
   stats.total_s = 2.5;
   stats.context_tokens = 111;
   stats.context_limit = 200;
   CHECK(turn_line(stats) ==
-        "prompt 100, cached 90; thinking 4; answer 7 tokens; first token 0.500 s, 5.0 tokens/s; "
+        "prompt 100, cached 90; thinking 4; answer 6 tokens; first token 0.500 s, 5.0 tokens/s; "
         "context 111 of 200");
   const auto json = value_or_throw(parse_json(turn_json(stats), "stats"));
   CHECK(json.find("prefilled_tokens")->text == "10");

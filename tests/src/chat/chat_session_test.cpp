@@ -111,11 +111,12 @@ TEST_CASE("thinking that is dropped goes back to the snapshot before it", "[cpu]
   const TurnStats first = talk.ask("hi");
   CHECK(talk.heard.reasoning == "a long thought");
   CHECK(talk.heard.content == "ok");
-  CHECK(first.thinking_tokens == 14);
+  CHECK(first.thinking_tokens == 13);
+  CHECK(first.generated_tokens == 13 + 1 + 2);  // with what ends the thinking
   CHECK(first.answer_tokens == 2);
   const TurnStats second = talk.ask("on");
   if (keep) {
-    CHECK(second.reused_tokens == first.prompt_tokens + 14 + 2);
+    CHECK(second.reused_tokens == first.prompt_tokens + 13 + 1 + 2);
     CHECK(second.prefilled_tokens() == 6);
   } else {
     CHECK(second.reused_tokens == first.prompt_tokens - 1);
@@ -271,6 +272,68 @@ TEST_CASE("a question that does not fit leaves the conversation as it was", "[cp
   CHECK(talk.session.messages().size() == 2);
   talk.ask("ho");
   CHECK(talk.heard.content == "ok");
+}
+
+TEST_CASE("a conversation never takes more of the context than there is", "[cpu][chat]") {
+  FakeEngine engine;
+  engine.set_max_context(24);
+  const bool thinks = GENERATE(false, true);
+  engine.set_logits(scripted_text(std::string(100, 'z')));
+  const ChatSessionOptions with = options(thinks ? Thinking::high : Thinking::none);
+  Talk talk(engine, with);
+  const TurnStats full = talk.ask("hi");
+  CHECK(full.context_tokens == 24);
+  CHECK(full.finish_reason == FinishReason::length);
+  CHECK(talk.session.context_tokens() == 24);
+  const auto stop_never = [] { return false; };
+  CHECK(!talk.session.ask(
+      std::string(30, 'x'), [](const OutputDelta&) {}, stop_never));
+  CHECK(talk.session.context_tokens() == 24);
+  CHECK(talk.session.held_tokens() <= 24);
+  // The same when it comes back from a file, with its state and without.
+  const auto saved = talk.session.save_sequences();
+  Talk other(engine, with);
+  value_or_throw(other.session.restore_messages(talk.session.messages()));
+  CHECK(other.session.context_tokens() == 24);
+  value_or_throw(other.session.restore_sequences(saved));
+  CHECK(other.session.context_tokens() == 24);
+  // Nor does an attempt in vain to answer once more change it.
+  CHECK(talk.session.retry([](const OutputDelta&) {}, [] { return true; }).has_value());
+  CHECK(talk.session.context_tokens() == 24);
+  REQUIRE(talk.session.undo());
+  CHECK(talk.session.context_tokens() == 0);
+}
+
+TEST_CASE("what a conversation takes of the context is the same after its last answer as later",
+          "[cpu][chat]") {
+  FakeEngine engine;
+  engine.set_logits(scripted_text("hm</think>ok"));
+  const ChatSessionOptions with = options(GENERATE(Thinking::none, Thinking::high));
+  Talk talk(engine, with);
+  talk.ask("hi");
+  const TurnStats second = talk.ask("ho");
+  Talk other(engine, with);
+  value_or_throw(other.session.restore_messages(talk.session.messages()));
+  value_or_throw(other.session.restore_sequences(talk.session.save_sequences()));
+  CHECK(other.session.context_tokens() == second.context_tokens);
+}
+
+TEST_CASE("a question ends an answer that was to be continued", "[cpu][chat]") {
+  FakeEngine engine;
+  engine.set_logits(scripted_text("ok"));
+  Talk talk(engine);
+  value_or_throw(talk.session.load(value_or_throw(parse_chat_messages(
+      R"([{"role": "user", "content": "u"}, {"role": "assistant", "content": "be", "prefix": true}])",
+      "test"))));
+  engine.set_max_context(8);
+  CHECK(!talk.session.ask(
+      std::string(50, 'x'), [](const OutputDelta&) {}, [] { return false; }));
+  CHECK(talk.session.awaits_answer());  // as it was
+  engine.set_max_context(1000);
+  talk.ask("more");
+  REQUIRE(talk.session.messages().size() == 4);
+  CHECK(!talk.session.messages()[1].continues);
+  CHECK(rendered_tokens(talk.session, options()) == talk.session.context_tokens() + 1);
 }
 
 TEST_CASE("a loaded conversation is continued", "[cpu][chat]") {

@@ -103,7 +103,7 @@ TEST_CASE("chat commands work in a pipe", "[cpu][cli]") {
 TEST_CASE("chat hides thinking from a pipe", "[cpu][cli]") {
   const auto ran = chat("hello\n", {"--thinking", "high", "--thinking-budget", "2", "--stats"});
   CHECK(ran.status == 0);
-  CHECK(stats_of(ran, 0).at("thinking_tokens") == 3);
+  CHECK(stats_of(ran, 0).at("thinking_tokens") == 2);
   CHECK(stats_of(ran, 0).at("answer_tokens") == 1);
   CHECK(ran.out.size() <= 5);
 }
@@ -118,7 +118,7 @@ TEST_CASE("chat goes on from a conversation file and refuses one with roles out 
           "[cpu][cli]") {
   const TempDir folder;
   write_file(folder / "c.json", R"([{"role": "user", "content": "hello"}])");
-  CHECK(chat("", {"--conversation", folder / "c.json"}).out == chat("hello\n").out);
+  CHECK(chat("/retry\n", {"--conversation", folder / "c.json"}).out == chat("hello\n").out);
   write_file(folder / "bad.json",
              R"([{"role": "assistant", "content": "x"}, {"role": "user", "content": "y"}])");
   const auto bad = chat("", {"--conversation", folder / "bad.json"});
@@ -228,6 +228,35 @@ TEST_CASE("settings of a session are changed and shown", "[cpu][cli]") {
         std::string::npos);
 }
 
+TEST_CASE("quotes around a setting's value are taken off, and nothing in them clears it",
+          "[cpu][cli]") {
+  const auto ran = chat(
+      "/set stop \"a b\"\n/set stop\n/set stop 'it''s' \"x\"\n/set stop\n"
+      "/set stop \"one\" 'two' \"\\n\"\n/set stop\n/set stop \"unset\"\n/set stop\n"
+      "/set stop \"\"\n/set stop\n"
+      "/set temperature \"0.5\"\n/set temperature\n/set max_tokens '7'\n/set max_tokens\n"
+      "/set thinking \"high\"\n/set thinking_budget \"5\"\n/think \"none\" budget \"6\"\n"
+      "/think budget 'unset'\n/set keep_thinking \"true\"\n/set keep_thinking\n"
+      "/system \"be brief\"\n/system\n/set system 'none'\n/system\n/system \"say \\\"a\\\"\"\n"
+      "/system\n/system \"a\" or \"b\"\n/system\n/system \"\"\n/system\n");
+  CHECK(ran.err.empty());
+  CHECK(ran.status == 0);
+  CHECK(ran.out ==
+        "stop = [\"a b\"]\nstop = [\"'it''s' \\\"x\\\"\"]\n"
+        "stop = [\"one\", \"two\", \"\\n\"]\nstop = [\"unset\"]\n"
+        "stop = []\n"
+        "temperature = 0.5\nmax_tokens = 7\n"
+        "thinking high\nthinking none, at most 6 tokens\n"
+        "thinking none\nkeep_thinking = true\n"
+        "be brief\nnone\nsay \"a\"\n"
+        "\"a\" or \"b\"\nThere is no system message.\n");
+  CHECK(chat("/set max_tokens \"\"\nhello\n").status == 2);
+  // What is cleared ends no answer any more.
+  const std::string whole = chat("hello\n").out;
+  REQUIRE(whole.size() > 1);
+  CHECK(chat("/set stop \"" + whole.substr(0, 1) + "\"\n/set stop \"\"\nhello\n").out == whole);
+}
+
 TEST_CASE("a setting that is unset has its default again", "[cpu][cli]") {
   const auto ran = chat(
       "/set system be brief\n/set system unset\n/system\n/think high\n/set thinking unset\n/think\n"
@@ -291,7 +320,7 @@ TEST_CASE("answers as JSON are messages with their figures", "[cpu][cli]") {
   CHECK(answer.at("role") == "assistant");
   CHECK(answer.at("content").is_string());
   CHECK(answer.at("finish_reason") == "length");
-  CHECK(answer.at("stats").at("thinking_tokens") == 3);
+  CHECK(answer.at("stats").at("thinking_tokens") == 2);
   const auto two = chat("hello\nagain\n", {"--json"});
   CHECK(std::count(two.out.begin(), two.out.end(), '\n') == 2);
 }
@@ -378,7 +407,14 @@ TEST_CASE("what is taken back or left behind takes nothing of the context", "[cp
   CHECK(context("hello\n/undo\n") == 0);
   CHECK(context("hello\n/undo\n/new\n") == 0);
   CHECK(context("hello\n/new\n") == 0);
-  CHECK(context("hello\nagain\n/undo\n") == 14);  // and the EOS of the answer
+  CHECK(context("hello\nagain\n/undo\n") == 13);
+  // A refused question takes nothing either, and a full context is no more than full.
+  const auto full = [&](const std::string& input) {
+    return chat("/set max_tokens unset\n" + input + "/stats\n", {"--context", "20"}).out;
+  };
+  CHECK(full("hello\n").find("context: 20 of 20 tokens in use\n") != std::string::npos);
+  const std::string refused = full("hello\n" + std::string(40, 'q') + "\n");
+  CHECK(refused.find("context: 20 of 20 tokens in use\n") != std::string::npos);
   CHECK(chat("hello\n/undo\n/new\n/sessions\n").out.find("0 messages,      0 tokens") !=
         std::string::npos);
 }

@@ -165,6 +165,36 @@ TEST_CASE("a question whose reading is ended is the one that /retry answers", "[
   CHECK(chat.enter("/sessions").find("   4 messages") != std::string::npos);
 }
 
+TEST_CASE("a saved question without an answer waits for /retry at every way in",
+          "[cpu][cli][pty]") {
+  const TempDir state;
+  {
+    Chat chat({"--prefill-chunk", "16", "--session", "plan"}, {}, tiny_model(), state.path());
+    chat.program.send(std::string(3000, 'q') + "\r");
+    REQUIRE(chat.program.wait_for("reading: "));
+    chat.program.send(kCtrlC);
+    REQUIRE(chat.program.wait_for("Not answered: /retry answers it"));
+    REQUIRE(chat.program.wait_for(kPrompt));
+    CHECK(chat.leave() == 0);
+  }
+  constexpr std::string_view kWaits =
+      "The last question has no answer yet: /retry answers it, /undo takes it back.";
+  const bool by_flag = GENERATE(false, true);
+  Chat chat(by_flag ? std::vector<std::string>{"--session", "plan"} : std::vector<std::string>{},
+            {}, tiny_model(), state.path());
+  const std::string shown = by_flag ? chat.program.out() : chat.enter("/load plan");
+  CHECK(shown.find(kWaits) != std::string::npos);
+  CHECK(shown.find("prompt_tokens") == std::string::npos);
+  // Gone to once more, it says so again.
+  CHECK(chat.enter("/new other").find(kWaits) == std::string::npos);
+  CHECK(chat.enter("/load plan").find(kWaits) != std::string::npos);
+  CHECK(chat.enter("/sessions").find("   1 message,") != std::string::npos);
+  const std::string answered = chat.enter("/retry");
+  CHECK(answered.find("\"prompt_tokens\": 3004") != std::string::npos);
+  CHECK(answered.find("\"finish_reason\": \"length\"") != std::string::npos);
+  CHECK(chat.enter("/load plan").find(kWaits) == std::string::npos);
+}
+
 TEST_CASE("named sessions of a pipe are saved at its end, a model that changed is said",
           "[cpu][cli]") {
   const TempDir home;

@@ -159,6 +159,8 @@ TEST_CASE("stop ids end the answer", "[cpu][schedule]") {
 TEST_CASE("a spent thinking budget closes the thinking and goes on to the answer",
           "[cpu][schedule]") {
   FakeEngine engine;
+  engine.set_overlaps(GENERATE(false, true));
+  if (GENERATE(false, true)) engine.set_samples([](const SamplingParams&) { return true; });
   const TokenId think_end = control_id(control::kThinkEnd);
   // Thinks for ever; once the thinking is closed, it says "ok".
   engine.set_logits([&](const std::vector<TokenId>& tokens, std::vector<float>& logits) {
@@ -171,20 +173,39 @@ TEST_CASE("a spent thinking budget closes the thinking and goes on to the answer
     logits[static_cast<std::size_t>(next)] = 100;
   });
   SamplingParams params = greedy();
-  params.thinking_budget = 4;
+  const int budget = GENERATE(0, 1, 5);
+  CAPTURE(budget);
+  params.thinking_budget = budget;
   params.max_tokens = 50;
   params.top_logprobs = 1;
-  auto result = generate(engine, chat_prompt("q", true), params, true);
-  CHECK(result.reasoning == "zzzz");
+  const auto result = generate(engine, chat_prompt("q", true), params, true);
+  CHECK(result.reasoning == std::string(static_cast<std::size_t>(budget), 'z'));
   CHECK(result.content == "ok");
   CHECK(result.finish_reason == FinishReason::stop);
-  CHECK(result.thinking_tokens == 5);  // </think> is one of them
-  CHECK(result.logprobs.size() == result.tokens.size());
-  CHECK(result.logprobs[4].id == think_end);
-  params.thinking_budget = 0;
+  CHECK(result.thinking_tokens == budget);
+  REQUIRE(result.tokens.size() == static_cast<std::size_t>(budget) + 3);
+  CHECK(result.thinking_ended);
+  CHECK(result.answer_begin() == budget + 1);
+  CHECK(result.tokens[static_cast<std::size_t>(budget)] == think_end);
+  REQUIRE(result.logprobs.size() == result.tokens.size());
+  CHECK(result.logprobs[static_cast<std::size_t>(budget)].id == think_end);
+}
+
+TEST_CASE("thinking that ends by itself, or is cut off, is counted without its end",
+          "[cpu][schedule]") {
+  FakeEngine engine;
+  engine.set_logits(scripted_text("zzz</think>ok"));
+  SamplingParams params = greedy();
+  if (GENERATE(false, true)) params.thinking_budget = 7;
+  auto result = generate(engine, chat_prompt("q", true), params, true);
+  CHECK(result.thinking_tokens == 3);
+  CHECK(result.answer_begin() == 4);
+  CHECK(result.tokens.size() == 6);
+  params.max_tokens = 2;
   result = generate(engine, chat_prompt("q", true), params, true);
-  CHECK(result.reasoning.empty());
-  CHECK(result.content == "ok");
+  CHECK(result.thinking_tokens == 2);
+  CHECK(!result.thinking_ended);
+  CHECK(result.answer_begin() == 2);
 }
 
 TEST_CASE("a text cut inside a character ends with one replacement character", "[cpu][schedule]") {
