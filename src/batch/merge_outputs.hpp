@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -14,7 +15,7 @@
 namespace ingot {
 
 /// Puts the outputs of several machines together, in the order of the input, once every line of it
-/// has its one answer. Keeps some 40 bytes a line.
+/// has its one answer. Keeps some 80 bytes a line.
 class OutputMerge {
  public:
   /// Takes in a file of answers. Errors: not_found, io; corrupt for a line that is no answer.
@@ -23,6 +24,9 @@ class OutputMerge {
   struct Counts {
     std::int64_t lines = 0;
     std::int64_t failed = 0;
+    /// What is to be said of lines whose custom_id an earlier line has: they are answered where the
+    /// two were in different shards. Empty: there are none.
+    std::string repeated;
   };
   using Write = std::function<Result<void>(std::string_view lines)>;
   /// Checks that the answers are those of the input, and writes them. Errors: corrupt where lines
@@ -41,7 +45,8 @@ class OutputMerge {
     int file = 0;
     bool failed = false;
   };
-  Result<void> check(LineReader& input, BatchFormat format, bool fills_template) const;
+  /// Returns Counts::repeated.
+  Result<std::string> check(LineReader& input, BatchFormat format, bool fills_template) const;
 
   std::vector<std::filesystem::path> names_;
   std::vector<FileDescriptor> files_;

@@ -310,6 +310,10 @@ int run_merge(const GenerateOptions& options) {
   if (output.reader_gone()) return kClosedPipeStatus;
   const OutputMerge::Counts counts = value_or_throw(merged);
   value_or_throw(output.commit());
+  if (!counts.repeated.empty()) {
+    log::warn("{}: shards do not know each other's, and --resume refuses such an output",
+              counts.repeated);
+  }
   if (!options.quiet) {
     log::info("{} answers of {} files are in {}; {} of them failed", counts.lines,
               options.merge.size(), options.output.string(), counts.failed);
