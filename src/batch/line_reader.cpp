@@ -88,7 +88,8 @@ Result<std::optional<InputLine>> LineReader::next() {
     if (line.number == 1 && text.starts_with(kByteOrderMark)) {
       text.remove_prefix(kByteOrderMark.size());
     }
-    if (line.number == 1 && (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF"))) {
+    if (line.number == 1 && !skipping_ &&
+        (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF"))) {
       return fail(ErrorCode::invalid_argument,
                   fmt::format("reading {}: it is UTF-16, not UTF-8; convert it (iconv -f UTF-16 -t "
                               "UTF-8)",
