@@ -20,6 +20,7 @@
 #include "common/barrier.cuh"
 #include "common/bf16_strips.cuh"
 #include "common/launch.cuh"
+#include "common/line_copies.cuh"
 #include "common/ptx.cuh"
 #include "common/ring.cuh"
 #include "common/strip_tiles.cuh"
@@ -37,7 +38,7 @@ static_assert(COLS % BF16_TILE_COLS == 0, "K is whole tiles");
 static_assert(STAGES >= 2, "a ring has two stages at least");
 
 constexpr int PRODUCERS = 128, THREADS = 384, MATH_WARPS = 8;
-constexpr int PRODUCER_REGISTERS = 40, MATH_REGISTERS = 232;
+constexpr int PRODUCER_REGISTERS = 56, MATH_REGISTERS = 224;
 constexpr int K_TILES = COLS / BF16_TILE_COLS;
 constexpr int LINE = BF16_TILE_COLS * 2;  // bytes
 constexpr int X_TILE_BYTES = TOKENS * LINE;
@@ -51,14 +52,6 @@ static_assert(FREE + STAGES * 8 == bf16_linear_sm90_smem_bytes(TOKENS, STAGES),
 
 using Tiles = StripTiles<TOKENS>;
 
-// Copies this thread's chunk of each of its lines of a tile, as far as there are `rows`.
-template <int LINES>
-__forceinline__ void copy_lines(u32 to, const bf16* from, i64 stride, int first, int rows) {
-#pragma unroll
-  for (int i = 0; i < LINES; i += PRODUCERS / 8)
-    if (first + i < rows) ptx::copy16_async(to + i * LINE, from + i * stride);
-}
-
 __forceinline__ void run_producer(const Bf16LinearArgs& args, u32 shared) {
   const int thread = static_cast<int>(threadIdx.x), chunk = thread % 8, first = thread / 8;
   const u32 place_in_tile = first * LINE + ((chunk ^ (first % 8)) * 16);
@@ -67,19 +60,19 @@ __forceinline__ void run_producer(const Bf16LinearArgs& args, u32 shared) {
   for (Tiles tiles(linear::strips_of(args), args.tokens); tiles.exists(); tiles.advance()) {
     const linear::Bf16Strip strip = linear::strip_at<COLS>(args, tiles.strip());
     const int tokens = min(TOKENS, args.tokens - tiles.token());
-    const bf16* weights = strip.weight + static_cast<i64>(first) * COLS + chunk * 8;
-    const bf16* input =
-        args.x + static_cast<i64>(tiles.token() + first) * args.x_stride + chunk * 8;
+    LineCopies<BF16_TILE_ROWS, PRODUCERS> weights(
+        strip.weight + static_cast<i64>(first) * COLS + chunk * 8, COLS, strip.rows - first);
+    LineCopies<TOKENS, PRODUCERS> input(
+        args.x + static_cast<i64>(tiles.token() + first) * args.x_stride + chunk * 8, args.x_stride,
+        tokens - first);
 #pragma unroll 1
     for (int k = 0; k < K_TILES; ++k) {
       barrier::wait(shared + FREE + at.stage * 8, at.parity ^ 1);
-      copy_lines<BF16_TILE_ROWS>(shared + at.stage * BF16_TILE_BYTES + place_in_tile, weights, COLS,
-                                 first, strip.rows);
-      copy_lines<TOKENS>(shared + INPUTS + at.stage * X_TILE_BYTES + place_in_tile, input,
-                         args.x_stride, first, tokens);
+      weights.copy(shared + at.stage * BF16_TILE_BYTES + place_in_tile, 0);
+      input.copy(shared + INPUTS + at.stage * X_TILE_BYTES + place_in_tile, 0);
       barrier::arrive_when_copied(shared + FULL + at.stage * 8);
-      weights += BF16_TILE_COLS;
-      input += BF16_TILE_COLS;
+      weights.advance(BF16_TILE_COLS);
+      input.advance(BF16_TILE_COLS);
       at.advance();
     }
   }

@@ -18,6 +18,7 @@
 #include "common/barrier.cuh"
 #include "common/bf16.cuh"
 #include "common/launch.cuh"
+#include "common/line_copies.cuh"
 #include "common/ptx.cuh"
 #include "common/ring.cuh"
 #include "common/strip_tiles.cuh"
@@ -36,7 +37,7 @@ static_assert(COLS % FP8_TILE == 0 && COLS / FP8_TILE <= 64, "K is whole tiles; 
 static_assert(W_STAGES >= 2 && X_STAGES >= 2, "rings have two stages at least");
 
 constexpr int PRODUCERS = 128, THREADS = 384, MATH_WARPS = 8;
-constexpr int PRODUCER_REGISTERS = 40, MATH_REGISTERS = 232;
+constexpr int PRODUCER_REGISTERS = 64, MATH_REGISTERS = 216;
 constexpr int K_TILES = COLS / FP8_TILE;
 constexpr int X_TILE_BYTES = TOKENS * GROUPED_LINE;
 
@@ -56,11 +57,11 @@ __forceinline__ void run_producer(const GroupedLinearArgs& args, u32 shared) {
   RingPlace<X_STAGES> x;
 #pragma unroll 1
   for (Tiles tiles(args.rows / FP8_TILE, args.tokens); tiles.exists(); tiles.advance()) {
-    const int strip = tiles.strip(), rows = min(TOKENS, args.tokens - tiles.token());
-    const int group = strip * FP8_TILE / args.group_rows;
-    const bf16* from =
-        args.x + static_cast<i64>(tiles.token() + first) * args.x_stride + group * COLS + chunk * 8;
+    const int strip = tiles.strip(), group = strip * FP8_TILE / args.group_rows;
     const fp8_e4m3* weights = args.weight + static_cast<i64>(strip) * K_TILES * FP8_TILE_BYTES;
+    LineCopies<TOKENS, PRODUCERS> lines(
+        args.x + static_cast<i64>(tiles.token() + first) * args.x_stride + group * COLS + chunk * 8,
+        args.x_stride, min(TOKENS, args.tokens - tiles.token()) - first);
 #pragma unroll 1
     for (int k = 0; k < K_TILES; ++k) {
       if (thread == 0) {
@@ -71,18 +72,14 @@ __forceinline__ void run_producer(const GroupedLinearArgs& args, u32 shared) {
       }
       weights += FP8_TILE_BYTES;
       w.advance();
-#pragma unroll 1
+#pragma unroll
       for (int half = 0; half < 2; ++half) {
         barrier::wait(shared + X_FREE + x.stage * 8, x.parity ^ 1);
-        const u32 to = shared + INPUTS + x.stage * X_TILE_BYTES + place_in_tile;
-#pragma unroll
-        for (int i = 0; i < TOKENS; i += PRODUCERS / 8)
-          if (first + i < rows)
-            ptx::copy16_async(to + i * GROUPED_LINE, from + static_cast<i64>(i) * args.x_stride);
+        lines.copy(shared + INPUTS + x.stage * X_TILE_BYTES + place_in_tile, half * 64);
         barrier::arrive_when_copied(shared + X_FULL + x.stage * 8);
-        from += 64;
         x.advance();
       }
+      lines.advance(FP8_TILE);
     }
   }
 }

@@ -200,7 +200,11 @@ std::optional<AnswerLine> parse_own_line(std::string_view line) {
   }
   if (!skip(", \"response\": ")) return std::nullopt;
   if (line.find('\0') != std::string_view::npos) return std::nullopt;
-  out.failed = line.starts_with("null, \"error\": {");
+  constexpr std::string_view kFailed = "null, \"error\": {";
+  out.failed = line.starts_with(kFailed);
+  out.repeats =
+      out.failed &&
+      line.substr(kFailed.size()).starts_with(fmt::format("\"code\": \"{}\"", kDuplicateId));
   const bool whole = out.failed ? line.ends_with("}}") : line.ends_with(", \"error\": null}");
   return whole ? std::optional(std::move(out)) : std::nullopt;
 }
@@ -228,6 +232,8 @@ std::optional<AnswerLine> parse_answer_line(std::string_view line) {
   }
   if (custom_id->kind == Kind::string) out.custom_id = custom_id->text;
   out.failed = error->kind != Kind::null;
+  const JsonValue* code = error->kind == Kind::object ? error->find("code") : nullptr;
+  out.repeats = code != nullptr && code->kind == Kind::string && code->text == kDuplicateId;
   return out;
 }
 

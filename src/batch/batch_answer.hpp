@@ -33,6 +33,7 @@ struct AnswerLine {
   std::int64_t line = 0;                 ///< of the input
   std::optional<std::string> custom_id;  ///< a line that was never understood has none
   bool failed = false;
+  bool repeats = false;  ///< it failed as an earlier line has its custom_id
 };
 /// nullopt for what neither of the two has written.
 [[nodiscard]] std::optional<AnswerLine> parse_answer_line(std::string_view line);

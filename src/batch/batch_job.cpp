@@ -12,19 +12,12 @@
 
 namespace ingot {
 
-void DoneLines::add(const AnswerLine& line) {
-  if (line.failed) {
-    failed_.insert(line.custom_id.value_or(""), line.line);
-  } else if (line.custom_id) {
-    ids_.insert(*line.custom_id);
-  }
-}
-
 BatchJob::BatchJob(Scheduler& scheduler, const Tokenizer& tokenizer, BatchOptions options)
     : scheduler_(scheduler),
       tokenizer_(tokenizer),
       options_(std::move(options)),
-      begin_(tokenizer.added_token(control::kBos)) {}
+      begin_(tokenizer.added_token(control::kBos)),
+      seen_(options_.done.take_ids()) {}
 
 Result<BatchCounts> BatchJob::run(LineReader& input, const Hooks& hooks) {
   hooks_ = &hooks;
@@ -66,6 +59,11 @@ Result<void> BatchJob::read_ahead(LineReader& input) {
     if (!options_.shard.has((*line)->number)) continue;
     if (!(*line)->too_long && is_blank((*line)->text)) {
       ++counts_.blank;
+      if (!aligns()) continue;
+      Slot& slot = slots_.emplace_back();
+      slot.head.line = (*line)->number;
+      slot.output.emplace(1, '\n');
+      if (slots_.size() >= options_.window) return {};
       continue;
     }
     start(std::move(**line));
@@ -75,25 +73,28 @@ Result<void> BatchJob::read_ahead(LineReader& input) {
   return {};
 }
 
-bool BatchJob::pass_over(std::int64_t line, const std::optional<std::string>& custom_id,
-                         bool repeated) {
-  if (options_.done == nullptr) return false;
-  const bool failed = options_.done->failed(custom_id, line);
-  if (!failed && (!custom_id || repeated || !options_.done->answered(*custom_id))) return false;
+bool BatchJob::pass_over(std::int64_t line) {
+  if (line > options_.done.last() || !options_.done.has(line)) return false;
   ++counts_.done_before;
-  counts_.failed_before += failed ? 1 : 0;
+  counts_.failed_before += options_.done.failed(line) ? 1 : 0;
   return true;
 }
 
+bool BatchJob::is_repeated(std::int64_t line, const std::string& custom_id) {
+  if (line <= options_.done.last()) return options_.done.repeated(line);
+  return !seen_.insert(custom_id);
+}
+
+// A line of output is known by its place alone.
+bool BatchJob::aligns() const {
+  return options_.plain_text && options_.order == OutputOrder::input;
+}
+
 void BatchJob::start(InputLine line) {
-  const std::int64_t number = line.number;
-  auto request = understand(std::move(line));
-  const std::optional<std::string>& id =
-      request ? std::optional(request->custom_id) : request.error().custom_id;
-  const bool repeated = !request && request.error().code == kDuplicateId;
-  if (pass_over(number, id, repeated)) return;
+  if (pass_over(line.number)) return;
   Slot& slot = slots_.emplace_back();
-  slot.head.line = number;
+  slot.head.line = line.number;
+  auto request = understand(std::move(line));
   if (!request) {
     settle(slot, request.error());
     return;
@@ -112,7 +113,7 @@ BatchResult<BatchRequest> BatchJob::understand(InputLine line) {
           : parse_batch_line(std::move(line), options_.defaults);
   const std::optional<std::string> id =
       request ? std::optional(request->custom_id) : request.error().custom_id;
-  if (!id || id->empty() || seen_.insert(*id)) return request;
+  if (!id || id->empty() || !is_repeated(number, *id)) return request;
   return tl::unexpected<BatchError>(
       BatchError{number, id, std::string(kDuplicateId), "an earlier line has the same custom_id"});
 }
@@ -154,6 +155,7 @@ Result<std::vector<TokenId>> BatchJob::prompt_of(BatchRequest& request) const {
 
 std::optional<BatchError> BatchJob::submit(BatchRequest request, Slot& slot) {
   slot.head = {request.line, request.custom_id, request.model, request.endpoint};
+  slot.wanted = request.choices;
   // An answer that is continued has its thinking behind it.
   const bool continues = !request.messages.empty() && request.messages.back().continues;
   const auto refuse = [&](const Error& error) {
@@ -210,7 +212,8 @@ void BatchJob::finish(Slot& slot, std::size_t choice, GenerationResult result) {
 }
 
 void BatchJob::settle(Slot& slot, const BatchError& error) {
-  slot.output = options_.plain_text ? "\n" : error_line(error);
+  slot.output = options_.plain_text ? std::string(static_cast<std::size_t>(slot.wanted), '\n')
+                                    : error_line(error);
   slot.choices.clear();
   ++counts_.failed;
   hooks_->on_error(error);
@@ -226,7 +229,8 @@ Result<void> BatchJob::write_finished(bool all) {
       ++slot;
       continue;
     }
-    if (slot->output) {
+    cut_ |= aligns() && !slot->output;
+    if (slot->output && !cut_) {
       lines += *slot->output;
       written.emplace_back(slot->head.line, slot->output->size());
     }

@@ -10,6 +10,7 @@
 
 #include "src/batch/batch_answer.hpp"
 #include "src/batch/batch_request.hpp"
+#include "src/batch/done_lines.hpp"
 #include "src/batch/id_set.hpp"
 #include "src/batch/input_shard.hpp"
 #include "src/batch/line_reader.hpp"
@@ -18,30 +19,16 @@
 
 namespace ingot {
 
-enum class BatchFormat { jsonl, text };
-
 enum class OutputOrder {
   input,   ///< results wait in memory for their turn
   finish,  ///< each is written as it is there
 };
 
-/// Lines that an earlier run has dealt with.
-class DoneLines {
- public:
-  void add(const AnswerLine& line);
-  bool answered(std::string_view custom_id) const { return ids_.contains(custom_id); }
-  bool failed(const std::optional<std::string>& custom_id, std::int64_t line) const {
-    return failed_.contains(custom_id.value_or(""), line);
-  }
-
- private:
-  IdSet ids_;
-  IdSet failed_;  ///< by their line, too: of two with one custom_id only the second has failed
-};
-
 struct BatchOptions {
   BatchFormat format = BatchFormat::jsonl;
-  bool plain_text = false;  ///< write answers alone
+  /// Write answers alone, one a line. In input order each line of the input has its line: an empty
+  /// one where it is blank or failed; one with n answers has n.
+  bool plain_text = false;
   BatchDefaults defaults;
   std::shared_ptr<const LineTemplate> line_template;  ///< the lines are fields for it
   OutputOrder order = OutputOrder::input;
@@ -49,13 +36,13 @@ struct BatchOptions {
   std::size_t window = 1024;
   std::size_t max_waiting = 8;  ///< requests that wait for a place in the batch
   InputShard shard;
-  std::shared_ptr<const DoneLines> done;  ///< are passed over
+  DoneLines done;  ///< are passed over
 };
 
 struct BatchCounts {
   std::int64_t answered = 0;
   std::int64_t failed = 0;
-  std::int64_t blank = 0;
+  std::int64_t blank = 0;          ///< lines
   std::int64_t done_before = 0;    ///< passed over, as an earlier run had dealt with them
   std::int64_t failed_before = 0;  ///< of those, the ones that failed in it
   std::int64_t input_bytes = 0;    ///< of the lines that were read
@@ -96,15 +83,19 @@ class BatchJob {
     AnswerHead head;
     std::vector<GenerationResult> choices;
     int missing = 0;  ///< choices that are not finished
+    int wanted = 1;   ///< choices, as far as the line could be understood
     std::optional<std::string> output;
     bool dropped = false;
   };
 
   [[nodiscard]] Result<void> read_ahead(LineReader& input);
+  bool aligns() const;
   void start(InputLine line);
   BatchResult<BatchRequest> understand(InputLine line);
   /// Whether an earlier run has dealt with it; if so, it is counted.
-  bool pass_over(std::int64_t line, const std::optional<std::string>& custom_id, bool repeated);
+  bool pass_over(std::int64_t line);
+  /// Whether an earlier line has that custom_id; later ones are told that this one has it.
+  bool is_repeated(std::int64_t line, const std::string& custom_id);
   std::optional<BatchError> submit(BatchRequest request, Slot& slot);
   Result<std::vector<TokenId>> prompt_of(BatchRequest& request) const;
   void finish(Slot& slot, std::size_t choice, GenerationResult result);
@@ -119,6 +110,7 @@ class BatchJob {
   std::list<Slot> slots_;  ///< of the lines that are not written yet; they keep their places
   IdSet seen_;
   bool input_ended_ = false;
+  bool cut_ = false;  ///< a line was dropped, and lines behind it could not be told from it
   BatchCounts counts_;
 };
 

@@ -166,29 +166,15 @@ Result<void> take_sampling(RequestFields& body, SamplingParams& sampling) {
   return {};
 }
 
-/// The API takes more names than a checkpoint has efforts (model specification 6.4).
-std::optional<Thinking> effort_from_api(std::string_view name, EffortTable table) {
-  const bool april = table == EffortTable::april;
-  if (name == "none" || name == "minimal") return Thinking::none;
-  if (name == "low") return april ? Thinking::high : Thinking::low;
-  if (name == "medium" || name == "high") return Thinking::high;
-  if (name == "xhigh" || name == "max") return Thinking::max;
-  return std::nullopt;
-}
-
 Result<void> take_thinking(RequestFields& body, const BatchDefaults& defaults,
                            BatchRequest& request) {
   std::optional<std::string> effort;
   if (auto taken = take(body.string("reasoning_effort"), effort); !taken) return taken;
   std::optional<Thinking> asked;
   if (effort) {
-    asked = effort_from_api(*effort, defaults.efforts);
-    if (!asked) {
-      return invalid(
-          fmt::format("body.reasoning_effort is {}: it must be none, minimal, low, medium, "
-                      "high, xhigh or max",
-                      shown(*effort)));
-    }
+    const auto known = effort_from_name(*effort, defaults.efforts);
+    if (!known) return invalid("body.reasoning_effort: " + known.error().message);
+    asked = *known;
   }
   const auto thinking = body.of_kind("thinking", JsonValue::Kind::object);
   if (!thinking) return Unexpected(thinking.error());
@@ -394,6 +380,19 @@ LineFailure line_failure(const InputLine& line, std::string code, std::string me
       BatchError{line.number, std::move(custom_id), std::move(code), std::move(message)});
 }
 
+std::string numbered_id(std::int64_t line) {
+  return fmt::format("line-{}", line);
+}
+
+/// Of an object whose fields fill a template.
+std::string template_id(const JsonValue& fields, std::int64_t line) {
+  for (const std::string_view name : {"custom_id", "id"}) {
+    const JsonValue* id = fields.find(name);
+    if (id != nullptr && !id->text.empty() && id->text.size() <= kMaxCustomIdBytes) return id->text;
+  }
+  return numbered_id(line);
+}
+
 LineFailure too_long(const InputLine& line) {
   return line_failure(
       line, "line_too_long",
@@ -459,13 +458,7 @@ BatchResult<BatchRequest> parse_template_line(InputLine line, const BatchDefault
                                     "template, not {}",
                                     json_kind_name(fields->kind)));
   }
-  std::string custom_id = fmt::format("line-{}", line.number);
-  for (const std::string_view name : {"custom_id", "id"}) {
-    const JsonValue* id = fields->find(name);
-    if (id == nullptr || id->text.empty() || id->text.size() > kMaxCustomIdBytes) continue;
-    custom_id = id->text;
-    break;
-  }
+  const std::string custom_id = template_id(*fields, line.number);
   const auto refuse = [&](std::string message) {
     return line_failure(line, "invalid_request", std::move(message), custom_id);
   };
@@ -478,7 +471,7 @@ BatchResult<BatchRequest> parse_template_line(InputLine line, const BatchDefault
 
 BatchResult<BatchRequest> parse_text_line(InputLine line, const BatchDefaults& defaults) {
   if (line.too_long) return too_long(line);
-  BatchRequest request = with_defaults(line, defaults, fmt::format("line-{}", line.number));
+  BatchRequest request = with_defaults(line, defaults, numbered_id(line.number));
   ChatMessage message;
   if (!defaults.system.empty()) {
     message.role = Role::system;
@@ -491,11 +484,16 @@ BatchResult<BatchRequest> parse_text_line(InputLine line, const BatchDefaults& d
   return request;
 }
 
-std::optional<std::string> custom_id_of(std::string_view json) {
-  const auto parsed = parse_json(json, "the line");
+std::optional<std::string> custom_id_of(const InputLine& line, BatchFormat format,
+                                        bool fills_template) {
+  if (line.too_long) return std::nullopt;
+  if (format == BatchFormat::text) return numbered_id(line.number);
+  const auto parsed = parse_json(line.text, "the line");
   if (!parsed || parsed->kind != JsonValue::Kind::object) return std::nullopt;
+  if (fills_template) return template_id(*parsed, line.number);
   const JsonValue* id = parsed->find("custom_id");
   if (id == nullptr || id->kind != JsonValue::Kind::string) return std::nullopt;
+  if (id->text.size() > kMaxCustomIdBytes) return std::nullopt;
   return id->text;
 }
 

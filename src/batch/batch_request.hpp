@@ -15,6 +15,9 @@ namespace ingot {
 
 class LineTemplate;
 
+/// How the lines of an input are read.
+enum class BatchFormat { jsonl, text };
+
 /// What a request takes where its line says nothing.
 struct BatchDefaults {
   SamplingParams sampling;
@@ -75,11 +78,13 @@ using BatchResult = tl::expected<T, BatchError>;
                                                             const BatchDefaults& defaults,
                                                             const LineTemplate& line_template);
 
-/// The custom_id of a line that would be understood or not; nullopt where it has none.
-[[nodiscard]] std::optional<std::string> custom_id_of(std::string_view json);
-
 /// A line of plain text is one user message; its custom_id is "line-N".
 [[nodiscard]] BatchResult<BatchRequest> parse_text_line(InputLine line,
                                                         const BatchDefaults& defaults);
+
+/// The custom_id that the answer to a line has, or its error: what the three above say, without
+/// looking at the rest of the line. nullopt where that has none.
+[[nodiscard]] std::optional<std::string> custom_id_of(const InputLine& line, BatchFormat format,
+                                                      bool fills_template);
 
 }  // namespace ingot

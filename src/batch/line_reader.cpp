@@ -41,6 +41,10 @@ LineReader::Filled LineReader::fill() {
   const ssize_t got = ::read(fd_, buffer_.data() + old, kPieceBytes);
   buffer_.resize(old + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
   if (got > 0) return Filled::more;
+  if (got == 0 && then_fd_ >= 0) {
+    fd_ = std::exchange(then_fd_, -1);
+    return Filled::more;
+  }
   if (got == 0) return Filled::end;
   return errno == EINTR ? Filled::interrupted : Filled::failed;
 }
@@ -83,6 +87,13 @@ Result<std::optional<InputLine>> LineReader::next() {
     std::string_view text = std::string_view(buffer_).substr(begin_, end - begin_);
     if (line.number == 1 && text.starts_with(kByteOrderMark)) {
       text.remove_prefix(kByteOrderMark.size());
+    }
+    if (line.number == 1 && !skipping_ &&
+        (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF"))) {
+      return fail(ErrorCode::invalid_argument,
+                  fmt::format("reading {}: it is UTF-16, not UTF-8; convert it (iconv -f UTF-16 -t "
+                              "UTF-8)",
+                              origin_));
     }
     if (text.ends_with('\r')) text.remove_suffix(1);
     line.too_long = skipping_ || text.size() > max_bytes_;

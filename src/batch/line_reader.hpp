@@ -28,8 +28,11 @@ class LineReader {
   explicit LineReader(int fd, std::string origin, std::size_t max_bytes = kMaxLineBytes,
                       int wake_fd = -1);
 
+  /// Goes on with another descriptor where the first one ends, as if they were one.
+  void then(int fd) { then_fd_ = fd; }
+
   /// The next line; nullopt at the end of input, or when the wait for more was interrupted.
-  /// Error: io.
+  /// Errors: io; invalid_argument for a text that begins as UTF-16 does.
   [[nodiscard]] Result<std::optional<InputLine>> next();
 
   /// next() will not wait: a line or the end lies ready.
@@ -45,6 +48,7 @@ class LineReader {
   std::string origin_;
   std::size_t max_bytes_;
   int wake_fd_;
+  int then_fd_ = -1;
   std::string buffer_;
   std::size_t begin_ = 0;    ///< of the line that is being read, in buffer_
   std::size_t scanned_ = 0;  ///< no LF before here

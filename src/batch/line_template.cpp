@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "src/batch/line_reader.hpp"
+
 namespace ingot {
 namespace {
 
@@ -56,13 +58,25 @@ const JsonValue* field_of(const JsonValue& fields, std::string_view path) {
   return field_of(*outer, path.substr(dot + 1));
 }
 
-Result<void> fill_holes(JsonValue& value, const JsonValue& fields) {
+/// @param room  bytes that all texts together may still have
+Result<void> fill_holes(JsonValue& value, const JsonValue& fields, std::size_t& room) {
   if (value.kind != JsonValue::Kind::string) {
     for (JsonValue& item : value.items) {
-      if (auto filled = fill_holes(item, fields); !filled) return filled;
+      if (auto filled = fill_holes(item, fields, room); !filled) return filled;
     }
     return {};
   }
+  const auto take = [&](std::string_view text, std::string& to) {
+    if (text.size() > room) return false;
+    room -= text.size();
+    to += text;
+    return true;
+  };
+  const auto too_long = [] {
+    return fail(
+        ErrorCode::invalid_argument,
+        fmt::format("the line fills the template with more than {} MiB", kMaxLineBytes >> 20));
+  };
   std::string out;
   std::size_t at = 0;
   while (const auto hole = next_hole(value.text, at)) {
@@ -72,12 +86,16 @@ Result<void> fill_holes(JsonValue& value, const JsonValue& fields) {
           ErrorCode::invalid_argument,
           fmt::format("the template asks for the field \"{}\", which the line lacks", hole->name));
     }
-    out.append(value.text, at, hole->begin - at);
-    out += field->kind == JsonValue::Kind::string ? field->text : to_python_json(*field);
+    const std::string json =
+        field->kind == JsonValue::Kind::string ? std::string() : to_python_json(*field);
+    if (!take(std::string_view(value.text).substr(at, hole->begin - at), out) ||
+        !take(field->kind == JsonValue::Kind::string ? field->text : json, out)) {
+      return too_long();
+    }
     at = hole->end;
   }
+  if (!take(std::string_view(value.text).substr(at), out)) return too_long();
   if (at == 0) return {};
-  out.append(value.text, at);
   value.text = std::move(out);
   return {};
 }
@@ -113,7 +131,8 @@ Result<LineTemplate> LineTemplate::parse(std::string_view json, std::string_view
 
 Result<JsonValue> LineTemplate::fill(const JsonValue& fields) const {
   JsonValue body = body_;
-  if (auto filled = fill_holes(body, fields); !filled) return Unexpected(filled.error());
+  std::size_t room = kMaxLineBytes;
+  if (auto filled = fill_holes(body, fields, room); !filled) return Unexpected(filled.error());
   return body;
 }
 

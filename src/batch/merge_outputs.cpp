@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "src/batch/batch_answer.hpp"
-#include "src/batch/batch_request.hpp"
+#include "src/batch/id_set.hpp"
 #include "src/batch/line_scan.hpp"
 
 namespace ingot {
@@ -76,8 +76,10 @@ Result<void> OutputMerge::add(const std::filesystem::path& file) {
   return scanned ? Result<void>() : Unexpected(scanned.error());
 }
 
-Result<void> OutputMerge::check(LineReader& input) const {
-  LineList missing, twice, foreign, other;
+Result<std::string> OutputMerge::check(LineReader& input, BatchFormat format,
+                                       bool fills_template) const {
+  LineList missing, twice, foreign, other, repeated;
+  IdSet ids;
   auto place = places_.begin();
   while (true) {
     auto line = input.next();
@@ -94,8 +96,10 @@ Result<void> OutputMerge::check(LineReader& input) const {
     }
     if (blank) foreign.add(number);
     if (place->id != 0) {
-      const auto id = custom_id_of((*line)->text);
+      const auto id = custom_id_of(**line, format, fills_template);
       if (id && hash_of(*id) != place->id) other.add(number);
+      const bool is_new = !id || id->empty() || format == BatchFormat::text || ids.insert(*id);
+      if (!is_new && !place->failed) repeated.add(number);
     }
     ++place;
     for (; place != places_.end() && place->line == number; ++place)
@@ -108,15 +112,20 @@ Result<void> OutputMerge::check(LineReader& input) const {
   twice.tell(wrong, "answers are there twice");
   other.tell(wrong, "answers have another custom_id than their line");
   foreign.tell(wrong, "answers are to lines that the input has not");
-  if (wrong.empty()) return {};
+  std::string answered_twice;
+  repeated.tell(answered_twice, "answers are to a custom_id that an earlier line has");
+  if (wrong.empty()) return answered_twice;
   return fail(ErrorCode::corrupt, "merging: " + wrong + "; nothing was written");
 }
 
-Result<OutputMerge::Counts> OutputMerge::write(LineReader& input, const Write& write) {
+Result<OutputMerge::Counts> OutputMerge::write(LineReader& input, BatchFormat format,
+                                               bool fills_template, const Write& write) {
   std::stable_sort(places_.begin(), places_.end(),
                    [](const Place& a, const Place& b) { return a.line < b.line; });
-  if (auto complete = check(input); !complete) return Unexpected(complete.error());
+  auto complete = check(input, format, fills_template);
+  if (!complete) return Unexpected(complete.error());
   Counts counts;
+  counts.repeated = std::move(*complete);
   std::string lines, buffer;
   for (const Place& place : places_) {
     const auto file = static_cast<std::size_t>(place.file);

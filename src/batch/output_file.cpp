@@ -12,6 +12,7 @@
 #include <cstring>
 #include <utility>
 
+#include "runtime/base/file_descriptor.hpp"
 #include "src/batch/line_scan.hpp"
 
 namespace ingot {
@@ -22,6 +23,8 @@ namespace fs = std::filesystem;
 constexpr std::string_view kLeftOver =
     "it exists, perhaps from an interrupted run; give --resume to go on with it, or --force to "
     "begin anew";
+
+constexpr std::string_view kBeingWritten = "another run is writing it";
 
 /// What a power cut may cost. An fsync holds up the engine for some milliseconds.
 constexpr std::int64_t kSyncBytes = std::int64_t{64} << 20;
@@ -70,7 +73,7 @@ Result<int> open_partial(const fs::path& partial, const fs::path& input,
   };
   // A file system without locks (ENOLCK) is none to refuse.
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    return give_up("another run is writing it");
+    return give_up(kBeingWritten);
   }
   struct stat opened {
   }, named{}, in{};
@@ -91,19 +94,54 @@ Result<int> open_partial(const fs::path& partial, const fs::path& input,
 }
 
 void sync_folder(const fs::path& file) {
-  const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
+  const fs::path folder = folder_of(file);
   const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return;
   (void)::fsync(fd);  // some file systems cannot: the rename itself has succeeded
   ::close(fd);
 }
 
+fs::path partial_of(fs::path output) {
+  output += ".partial";
+  return output;
+}
+
+/// Where OUT.partial is written anew.
+fs::path made_anew(fs::path partial) {
+  partial += ".new";
+  return partial;
+}
+
+/// Whether another run holds it open.
+bool is_being_written(const fs::path& partial) {
+  const FileDescriptor file(::open(partial.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  return file.is_open() && ::flock(file.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
 }  // namespace
 
+fs::path folder_of(const fs::path& file) {
+  return file.has_parent_path() ? file.parent_path() : fs::path(".");
+}
+
+fs::path OutputFile::left(const fs::path& output) {
+  const fs::path target = follow_links(output);
+  const fs::path partial = partial_of(target);
+  std::error_code error;
+  return fs::exists(partial, error) ? partial : target;
+}
+
+bool OutputFile::is_unchanged(const struct stat& looked_at) const {
+  struct stat now {};
+  if (::fstat(fd_, &now) != 0) return false;
+  return same_file(now, looked_at) && now.st_size == looked_at.st_size &&
+         now.st_mtim.tv_sec == looked_at.st_mtim.tv_sec &&
+         now.st_mtim.tv_nsec == looked_at.st_mtim.tv_nsec;
+}
+
 Unexpected OutputFile::cannot_make(int error) const {
-  const fs::path folder = output_.has_parent_path() ? output_.parent_path() : fs::path(".");
   return refused(output_, fmt::format("cannot make {} in {}: {}", partial_.filename().string(),
-                                      folder.string(), std::strerror(error)));
+                                      folder_of(output_).string(), std::strerror(error)));
 }
 
 // Everything that can be said without changing anything; nothing is open yet.
@@ -145,14 +183,17 @@ Result<OutputFile> OutputFile::plan(const fs::path& output, const fs::path& inpu
     }
   }
   file.output_ = follow_links(output);
-  file.partial_ = file.output_;
-  file.partial_ += ".partial";
+  file.partial_ = partial_of(file.output_);
   file.owns_fd_ = true;
   struct stat old {};
   if (::stat(file.partial_.c_str(), &old) == 0) {
     if (is_input(old)) {
       return refused(file.partial_, "it is the same file as the input; name another output");
     }
+    if (S_ISDIR(old.st_mode)) {
+      return refused(file.partial_, "this is a folder; move it away, or name another output");
+    }
+    if (is_being_written(file.partial_)) return refused(file.partial_, kBeingWritten);
     if (old.st_size > 0 && existing == Existing::refuse) return refused(file.partial_, kLeftOver);
     if (file.may_resume_ && ::stat(file.output_.c_str(), &out) == 0) {
       return refused(file.output_,
@@ -163,9 +204,13 @@ Result<OutputFile> OutputFile::plan(const fs::path& output, const fs::path& inpu
   } else if (errno != ENOENT) {
     return file.cannot_make(errno);
   }
-  const fs::path folder =
-      file.output_.has_parent_path() ? file.output_.parent_path() : fs::path(".");
-  if (::access(folder.c_str(), W_OK | X_OK) != 0) return file.cannot_make(errno);
+  if (file.may_resume_) {
+    const fs::path left = OutputFile::left(output);
+    if (::access(left.c_str(), W_OK) != 0 && errno != ENOENT) {
+      return refused(left, std::strerror(errno));
+    }
+  }
+  if (::access(folder_of(file.output_).c_str(), W_OK | X_OK) != 0) return file.cannot_make(errno);
   return file;
 }
 
@@ -196,8 +241,13 @@ Result<OutputFile> OutputFile::create(const fs::path& output, const fs::path& in
     file->took_output_ = true;
   }
   auto fd = open_partial(file->partial_, input, existing);
-  if (!fd) return Unexpected(fd.error());
+  if (!fd) {
+    if (file->took_output_) (void)rename_new(file->partial_, file->output_);
+    return Unexpected(fd.error());
+  }
   file->fd_ = *fd;
+  (void)::unlink(
+      made_anew(file->partial_).c_str());  // of a run that was killed in the middle of it
   return file;
 }
 
@@ -281,8 +331,7 @@ Result<void> OutputFile::recover(const Keep& keep) {
 // Makes OUT.partial of some of its lines, in this order; the old one stays until the new one is on
 // the disk.
 Result<void> OutputFile::rewrite(const std::vector<Place>& places) {
-  fs::path made = partial_;
-  made += ".new";
+  const fs::path made = made_anew(partial_);
   const int fd = ::open(made.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
   const auto failed = [&](std::string_view what) {
     const int error = errno;
@@ -290,6 +339,7 @@ Result<void> OutputFile::rewrite(const std::vector<Place>& places) {
       ::close(fd);
       ::unlink(made.c_str());
     }
+    full_ = error == ENOSPC || error == EDQUOT;
     return fail(ErrorCode::io, fmt::format("{} {}: {}; the lines are in {}", what, made.string(),
                                            std::strerror(error), partial_.string()));
   };
@@ -381,9 +431,12 @@ Result<void> OutputFile::commit() {
                 fmt::format("{} {}: {}; the results are in {}", what, output_.string(),
                             std::strerror(errno), partial_.string()));
   };
-  const auto earlier = [](const Place& a, const Place& b) { return a.line < b.line; };
-  if (!std::is_sorted(places_.begin(), places_.end(), earlier)) {
-    std::stable_sort(places_.begin(), places_.end(), earlier);
+  full_ = false;
+  std::stable_sort(places_.begin(), places_.end(),
+                   [](const Place& a, const Place& b) { return a.line < b.line; });
+  // By where they lie in the file: an earlier attempt may have come as far as here.
+  if (!std::is_sorted(places_.begin(), places_.end(),
+                      [](const Place& a, const Place& b) { return a.offset < b.offset; })) {
     if (auto sorted = rewrite(places_); !sorted) return sorted;
     std::vector<Place>().swap(places_);
   }

@@ -10,7 +10,12 @@
 
 #include "runtime/base/error.hpp"
 
+struct stat;
+
 namespace ingot {
+
+/// The folder that a file is in.
+std::filesystem::path folder_of(const std::filesystem::path& file);
 
 /// The results of a job: lines gather in OUT.partial, and commit() renames it to OUT, so that OUT
 /// is whole or untouched. A name that is no regular file (`-`, a pipe, a device) is written
@@ -38,6 +43,11 @@ class OutputFile {
   [[nodiscard]] static Result<void> check(const std::filesystem::path& output,
                                           const std::filesystem::path& input, Existing existing);
 
+  /// The file that a run would go on with: OUT.partial where it is there, else OUT.
+  [[nodiscard]] static std::filesystem::path left(const std::filesystem::path& output);
+  /// Whether what is gone on with is the file that was looked at, as it was then.
+  bool is_unchanged(const struct stat& looked_at) const;
+
   /// Looks at the lines that are there already, in their order. `keep` gets each, without its LF,
   /// and says whether it stays, and as which line of the input (0: it goes). A last line that was
   /// torn goes; so does what `keep` refuses. Call it once, before append().
@@ -56,13 +66,14 @@ class OutputFile {
   /// Appends whole lines. After an error the file ends with the last line that was written whole.
   /// Error: io.
   [[nodiscard]] Result<void> append(std::string_view lines);
-  /// After an error of append(): the disk is full, and more room would help.
+  /// After an error of append() or commit(): the disk is full, and more room would help.
   bool full() const { return full_; }
   /// After an error of append(): bytes of those lines that stay.
   std::size_t taken() const { return taken_; }
   /// Brings to the disk what has waited for it for long enough. Error: io.
   [[nodiscard]] Result<void> sync_if_due();
-  /// Makes the file durable and gives it its name. Error: io; OUT is untouched then.
+  /// Makes the file durable and gives it its name. Error: io; OUT is untouched then, and it may be
+  /// called again.
   [[nodiscard]] Result<void> commit();
   /// Removes OUT.partial: nothing was done. So does the end of an object that wrote nothing.
   void discard();

@@ -35,6 +35,9 @@ void add_common(CLI::App* what, BenchFlags& flags) {
   what->add_option("--disable", flags.disabled, "leave a kernel family out; repeatable")
       ->type_name("FAMILY")
       ->allow_extra_args(false);
+  what->add_option("--template-dir", flags.template_dir,
+                   "kernel templates to use instead of those built in")
+      ->type_name("DIR");
   what->add_option("--json", flags.json, "also write JSON lines")->type_name("FILE");
   what->add_option("--svg", flags.svg, "also draw a roofline")->type_name("FILE");
 }
@@ -163,6 +166,7 @@ Result<BenchOptions> bench_options(const CLI::App& bench, const BenchFlags& flag
                  : what->get_name() == "prefill" ? BenchOptions::What::prefill
                                                  : BenchOptions::What::serve;
   options.cache = kernel_cache_options(settings, environment);
+  options.cache.template_dir = flags.template_dir;
   options.cache.traced = flags.trace;
   options.environment = environment;
   if (flags.synthetic && flags.config.empty()) {

@@ -22,6 +22,7 @@ struct BenchFlags {
   std::string seed = "1";
   std::string families, heads, keys = "4K,128K", prompt_rows;
   std::vector<std::string> pins, disabled;
+  std::string template_dir;
   bool synthetic = false, trace = false, deterministic = false, all_candidates = false;
 };
 

@@ -1,10 +1,14 @@
 #include "src/cli/card_tuning.hpp"
 
 #include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <optional>
+#include <thread>
 
 #include "runtime/base/log.hpp"
 #include "runtime/base/shared_library.hpp"
@@ -21,14 +25,52 @@ double steady_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+/// Ends the program where a tuning has not ended a second after a signal asked for it: the trial in
+/// work may have to compile all that its step needs. The trials' process ends with its channel, and
+/// what was chosen is on the disk already.
+class EndSoon {
+ public:
+  explicit EndSoon(const InterruptGuard& interrupt)
+      : thread_([&interrupt](const std::stop_token& stop) {
+          constexpr int kLook_ms = 50, kGrace_ms = 1000;
+          pollfd signal{.fd = interrupt.wake_fd(), .events = POLLIN, .revents = 0};
+          while (!stop.stop_requested() && interrupt.requested() == 0)
+            (void)::poll(&signal, 1, kLook_ms);
+          for (int waited_ms = 0; waited_ms < kGrace_ms; waited_ms += kLook_ms) {
+            if (stop.stop_requested()) return;
+            std::this_thread::sleep_for(std::chrono::milliseconds(kLook_ms));
+          }
+          if (stop.stop_requested()) return;
+          if (::isatty(STDERR_FILENO) == 1) fmt::print(stderr, "\n");  // behind the status line
+          log::info(
+              "interrupted while choosing kernels: those that are chosen are kept, and "
+              "another run goes on from there");
+          end_by(interrupt.requested());
+        }) {}
+
+  /// As if nobody had listened.
+  static void end_by(int signal) {
+    (void)std::signal(signal, SIG_DFL);
+    (void)::kill(::getpid(), signal);
+  }
+
+ private:
+  std::jthread thread_;
+};
+
 trials::TuningPlan plan_of(const CardTuning& tuning) {
   return value_or_throw(
       trials::tuning_plan(tuning.config, tuning.tp_size, tuning.buckets, tuning.card.limits));
 }
 
+/// What a signal ends besides the tuning.
+enum class SignalEnds { tuning, program };
+
 CardTuned run_tuning(const CardTuning& tuning, trials::TuningPlan plan, jit::KernelStore& kernels,
-                     TuningStore& records) {
+                     TuningStore& records, SignalEnds ends) {
   const InterruptGuard interrupt;
+  std::optional<EndSoon> end_soon;
+  if (ends == SignalEnds::program) end_soon.emplace(interrupt);
   Progress progress(Progress::standard_error());
   ChildBench bench({.worker_command = trial_worker_command({.cache = tuning.cache,
                                                             .config_json = tuning.config_json,
@@ -80,7 +122,7 @@ CardTuned run_tuning(const CardTuning& tuning, trials::TuningPlan plan, jit::Ker
 }  // namespace
 
 CardTuned tune_card(const CardTuning& tuning, jit::KernelStore& kernels, TuningStore& records) {
-  return run_tuning(tuning, plan_of(tuning), kernels, records);
+  return run_tuning(tuning, plan_of(tuning), kernels, records, SignalEnds::tuning);
 }
 
 void tune_first_run(const CardTuning& tuning, jit::KernelStore& kernels, TuningStore& records) {
@@ -102,13 +144,12 @@ void tune_first_run(const CardTuning& tuning, jit::KernelStore& kernels, TuningS
       "the first run with this model on {}: choosing kernels for it, at most {:.0f} s "
       "(tuning.budget)",
       tuning.card.device.name, tuning.budget_s);
-  const CardTuned tuned = run_tuning(tuning, plan_of(tuning), kernels, records);
+  const CardTuned tuned =
+      run_tuning(tuning, plan_of(tuning), kernels, records, SignalEnds::program);
   const TuneReport& report = tuned.report;
   if (tuned.signal != 0) {
     log::info("{}; another run goes on from there", report.coverage());
-    // As if nobody had listened: what was asked for has not begun.
-    (void)std::signal(tuned.signal, SIG_DFL);
-    (void)std::raise(tuned.signal);
+    EndSoon::end_by(tuned.signal);  // what was asked for has not begun
   }
   const int left = report.count(TuneState::left) + report.count(TuneState::cut_short);
   log::info(

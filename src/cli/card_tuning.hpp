@@ -45,7 +45,8 @@ CardTuned tune_card(const CardTuning& tuning, jit::KernelStore& kernels, TuningS
 
 /// What a run needs before it loads weights: nothing where any kernel of the first bucket has a
 /// record, or none has a choice, or the budget is 0; else a tuning within the budget. Says what it
-/// does and what is left, to standard error. A signal that ends the tuning ends the program too.
+/// does and what is left, to standard error. A signal that ends the tuning ends the program too,
+/// after a second at most.
 void tune_first_run(const CardTuning& tuning, jit::KernelStore& kernels, TuningStore& records);
 
 /// The ordinals of the first cards of this kind, as many as there are ranks; where there are fewer,

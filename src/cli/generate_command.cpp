@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,9 +15,11 @@
 
 #include "runtime/base/log.hpp"
 #include "src/batch/batch_job.hpp"
+#include "src/batch/earlier_output.hpp"
 #include "src/batch/merge_outputs.hpp"
 #include "src/batch/output_file.hpp"
 #include "src/cli/generate_report.hpp"
+#include "src/cli/input_file.hpp"
 #include "src/cli/interrupt.hpp"
 #include "src/cli/model_loader.hpp"
 #include "src/cli/numeric_report.hpp"
@@ -26,38 +29,6 @@
 
 namespace ingot {
 namespace {
-
-/// The open input; standard input is not ours to close.
-class InputFile {
- public:
-  explicit InputFile(const std::filesystem::path& path) {
-    if (path == "-") {
-      fd_ = STDIN_FILENO;
-      return;
-    }
-    if (std::error_code error; std::filesystem::is_directory(path, error)) {
-      throw EngineError(ErrorCode::invalid_argument,
-                        fmt::format("reading {}: this is a folder, not a file", path.string()));
-    }
-    fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd_ < 0) {
-      throw EngineError(ErrorCode::not_found,
-                        fmt::format("reading {}: {}", path.string(), std::strerror(errno)));
-    }
-    owned_ = true;
-  }
-  InputFile(const InputFile&) = delete;
-  InputFile& operator=(const InputFile&) = delete;
-  ~InputFile() {
-    if (owned_) ::close(fd_);
-  }
-
-  int fd() const { return fd_; }
-
- private:
-  int fd_ = -1;
-  bool owned_ = false;
-};
 
 BatchFormat format_of(const GenerateOptions& options) {
   if (options.format == "jsonl") return BatchFormat::jsonl;
@@ -94,7 +65,7 @@ std::shared_ptr<const LineTemplate> read_template(const GenerateOptions& options
 }
 
 BatchOptions batch_options(const GenerateOptions& options, const LoadedModel& model,
-                           BatchFormat format, std::shared_ptr<const DoneLines> done) {
+                           BatchFormat format, DoneLines done) {
   const Settings& settings = options.settings;
   BatchOptions batch;
   batch.format = format;
@@ -102,9 +73,8 @@ BatchOptions batch_options(const GenerateOptions& options, const LoadedModel& mo
   batch.max_waiting = static_cast<std::size_t>(settings.max_batch);
   if (options.longest_first) batch.max_waiting = std::max(batch.max_waiting, kSortedLines);
   batch.window = std::max(batch.window, 4 * batch.max_waiting);
-  // A file is brought into order at its end. What cannot be is written in order, and answers alone
-  // do not say whose they are.
-  const bool in_order = options.text || (options.input_order && !is_file(options.output));
+  // A file of objects is brought into order at its end. What cannot be is written in order.
+  const bool in_order = options.input_order && (options.text || !is_file(options.output));
   batch.order = in_order ? OutputOrder::input : OutputOrder::finish;
   batch.shard = options.shard;
   batch.done = std::move(done);
@@ -126,23 +96,45 @@ OutputFile::Existing existing_of(const GenerateOptions& options) {
   return options.force ? OutputFile::Existing::replace : OutputFile::Existing::refuse;
 }
 
-/// What an earlier run has written, which is what this one need not do.
-std::shared_ptr<const DoneLines> recover(const GenerateOptions& options, OutputFile& output) {
-  auto done = std::make_shared<DoneLines>();
-  value_or_throw(
-      output.recover([&](std::string_view line, std::int64_t number) -> Result<std::int64_t> {
-        const auto answer = parse_answer_line(line);
-        if (!answer) {
-          return fail(ErrorCode::corrupt,
-                      fmt::format("going on with {}: line {} is no answer of ingot generate; move "
-                                  "the file away, or give --force to begin anew",
-                                  options.output.string(), number));
-        }
-        if (answer->failed && options.retry_failed) return 0;
-        done->add(*answer);
-        return answer->line;
-      }));
-  return done;
+/// What an earlier run has left, known to be of this input.
+struct Earlier {
+  DoneLines done;
+  struct stat status {};  ///< of its file, as it was looked at; all 0: there was none
+};
+
+/// Looks at what an earlier run has left; changes nothing.
+Earlier look_back(const GenerateOptions& options, BatchFormat format, InputFile& input) {
+  Earlier earlier;
+  const auto left = OutputFile::left(options.output);
+  const FileDescriptor file(::open(left.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file.is_open() && errno == ENOENT) return earlier;
+  if (!file.is_open() || ::fstat(file.get(), &earlier.status) != 0) {
+    throw EngineError(ErrorCode::io,
+                      fmt::format("going on with {}: {}", left.string(), std::strerror(errno)));
+  }
+  EarlierOutput output(left, options.retry_failed);
+  value_or_throw(output.read(file.get()));
+  if (output.empty()) return earlier;
+  value_or_throw(input.keep_lines(output.last_line(), folder_of(left)));
+  LineReader lines = input.lines();
+  earlier.done = value_or_throw(output.compare(
+      file.get(), lines, {input.name(), format, !options.line_template.empty(), options.shard}));
+  return earlier;
+}
+
+/// Takes over the lines of an earlier run that stay.
+void recover(const GenerateOptions& options, OutputFile& output, const struct stat& looked_at) {
+  const bool same = output.is_unchanged(looked_at);
+  value_or_throw(output.recover([&](std::string_view line, std::int64_t) -> Result<std::int64_t> {
+    const auto answer = parse_answer_line(line);
+    if (!same || !answer) {
+      return fail(ErrorCode::invalid_argument,
+                  fmt::format("going on with {}: another run has written it meanwhile; try "
+                              "again",
+                              options.output.string()));
+    }
+    return answer->failed && options.retry_failed ? 0 : answer->line;
+  }));
 }
 
 std::int64_t size_of(const GenerateOptions& options) {
@@ -165,11 +157,10 @@ class GenerateRun {
     if (!options.stats.empty()) value_or_throw(report_.open_stats(options.stats));
   }
 
-  int run(LoadedModel& model, BatchFormat format, const InputFile& input,
-          std::shared_ptr<const DoneLines> done) {
+  int run(LoadedModel& model, BatchFormat format, InputFile& input, DoneLines done) {
     BatchJob job(scheduler_, *model.tokenizer,
                  batch_options(options_, model, format, std::move(done)));
-    LineReader lines(input.fd(), options_.input.string(), kMaxLineBytes, interrupt_.wake_fd());
+    LineReader lines = input.lines(kMaxLineBytes, interrupt_.wake_fd());
     BatchJob::Hooks hooks;
     hooks.write = [&](std::string_view text) { return write(text); };
     hooks.on_written = [&](std::int64_t line, std::size_t bytes) {
@@ -218,23 +209,35 @@ class GenerateRun {
     return finishing_;
   }
 
-  /// A full disk is waited for: somebody may make room.
+  /// A full disk is waited for: somebody may make room. Whether to try again.
+  bool wait_for_room(const Error& error, bool& said) {
+    if (!output_.full() || options_.stop_when_full) return false;
+    if (!std::exchange(said, true)) {
+      progress_.clear();
+      log::warn("{}; waiting for room (Ctrl-C ends the run)", error.message);
+    }
+    pollfd wake{interrupt_.wake_fd(), POLLIN, 0};
+    if (interrupt_.requested() == 0) (void)::poll(&wake, 1, kFullDiskWait_ms);
+    gave_up_waiting_ = interrupt_.requested() != 0;
+    return !gave_up_waiting_;
+  }
+
   Result<void> write(std::string_view text) {
     bool said = false;
     while (true) {
       auto written = output_.append(text);
-      if (written || !output_.full() || options_.stop_when_full) return written;
+      if (written) return written;
       text.remove_prefix(output_.taken());
-      if (!std::exchange(said, true)) {
-        progress_.clear();
-        log::warn("{}; waiting for room (Ctrl-C ends the run)", written.error().message);
-      }
-      pollfd wake{interrupt_.wake_fd(), POLLIN, 0};
-      if (interrupt_.requested() == 0) (void)::poll(&wake, 1, kFullDiskWait_ms);
-      if (interrupt_.requested() != 0) {
-        gave_up_waiting_ = true;
-        return written;
-      }
+      if (!wait_for_room(written.error(), said)) return written;
+    }
+  }
+
+  /// Bringing the lines into order takes their room once more.
+  Result<void> commit() {
+    bool said = false;
+    while (true) {
+      auto done = output_.commit();
+      if (done || !wait_for_room(done.error(), said)) return done;
     }
   }
 
@@ -249,16 +252,27 @@ class GenerateRun {
     const std::string summary = report_.summary(counts, scheduler_.totals());
     if (counts.interrupted) {
       log::warn("interrupted: {}; {}", summary,
-                output_.empty()
-                    ? std::string("no line was finished")
-                    : fmt::format("the finished lines are in {}{}", output_.partial().string(),
-                                  options_.text ? "" : "; --resume goes on"));
+                output_.empty() ? std::string("no line was finished")
+                                : fmt::format("{} are in {}{}",
+                                              options_.text && options_.input_order
+                                                  ? "those before the first that was dropped"
+                                                  : "the finished lines",
+                                              output_.partial().string(),
+                                              options_.text ? "" : "; --resume goes on"));
       return interrupted_status(interrupt_.requested());
     }
-    value_or_throw(output_.commit());
+    if (const auto committed = commit(); !committed) {
+      if (!gave_up_waiting_) throw EngineError(committed.error());
+      log::warn("{}; --resume --order input brings them into order", committed.error().message);
+      return interrupted_status(interrupt_.requested());
+    }
     if (!options_.quiet) {
+      const bool aligned = options_.text && options_.input_order;
       log::info("{}{}", summary,
-                counts.blank > 0 ? fmt::format("; {} blank lines skipped", counts.blank) : "");
+                counts.blank > 0
+                    ? fmt::format("; {} blank line{} {}", counts.blank,
+                                  counts.blank == 1 ? "" : "s", aligned ? "left blank" : "skipped")
+                    : "");
     }
     // As of a run that was not interrupted: the status is that of the output.
     return counts.failed + counts.failed_before > 0 ? 1 : 0;
@@ -275,7 +289,7 @@ class GenerateRun {
 };
 
 int run_merge(const GenerateOptions& options) {
-  const InputFile input(options.input);
+  InputFile input(options.input);
   OutputMerge merge;
   for (const auto& file : options.merge) {
     std::error_code error;
@@ -288,12 +302,18 @@ int run_merge(const GenerateOptions& options) {
   }
   OutputFile output =
       value_or_throw(OutputFile::create(options.output, options.input, existing_of(options)));
-  LineReader lines(input.fd(), options.input.string());
-  const auto merged =
-      merge.write(lines, [&](std::string_view text) { return output.append(text); });
+  LineReader lines = input.lines();
+  const bool text = options.format == "text" || options.input.extension() == ".txt";
+  const auto merged = merge.write(lines, text ? BatchFormat::text : BatchFormat::jsonl,
+                                  !options.line_template.empty(),
+                                  [&](std::string_view bytes) { return output.append(bytes); });
   if (output.reader_gone()) return kClosedPipeStatus;
   const OutputMerge::Counts counts = value_or_throw(merged);
   value_or_throw(output.commit());
+  if (!counts.repeated.empty()) {
+    log::warn("{}: shards do not know each other's, and --resume refuses such an output",
+              counts.repeated);
+  }
   if (!options.quiet) {
     log::info("{} answers of {} files are in {}; {} of them failed", counts.lines,
               options.merge.size(), options.output.string(), counts.failed);
@@ -328,9 +348,11 @@ int run_generate(const GenerateOptions& options) {
                       "--resume: answers that are written with --text do not say whose they are");
   }
   const BatchFormat format = format_of(options);
-  const InputFile input(options.input);
+  InputFile input(options.input);
   value_or_throw(OutputFile::check(options.output, options.input, existing_of(options)));
   if (!options.line_template.empty()) (void)read_template(options);
+  Earlier earlier;
+  if (options.resume) earlier = look_back(options, format, input);
   OpenedModel opened =
       value_or_throw(open_model(options.settings, options.environment, WithTokenizer::yes));
   value_or_throw(check_sampling(options.settings, opened.config()));
@@ -343,10 +365,9 @@ int run_generate(const GenerateOptions& options) {
   OutputFile output =
       value_or_throw(OutputFile::create(options.output, options.input, existing_of(options)));
   if (options.input_order && !options.text) output.remember_lines();
-  std::shared_ptr<const DoneLines> done;
-  if (options.resume) done = recover(options, output);
+  if (options.resume) recover(options, output, earlier.status);
   GenerateRun run(options, output, model, interrupt);
-  return run.run(model, format, input, std::move(done));
+  return run.run(model, format, input, std::move(earlier.done));
 }
 
 }  // namespace ingot

@@ -22,7 +22,7 @@ struct GenerateOptions {
   bool force = false;                   ///< an existing output may be replaced
   bool ignore_unknown = false;          ///< request fields that we do not know are no error
   bool quiet = false;                   ///< no progress, no summary
-  bool input_order = false;             ///< answers in the order of their lines
+  bool input_order = false;             ///< answers in the order of their lines; --text's default
   bool resume = false;                  ///< an earlier run is gone on with
   bool retry_failed = false;            ///< of that run the lines that failed are answered again
   bool longest_first = false;           ///< of the lines that wait the longest begins first

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
+
+#include "runtime/base/log.hpp"
 
 namespace ingot {
 namespace {
@@ -22,6 +25,7 @@ std::string time_text(double seconds) {
 
 Result<void> GenerateReport::open_stats(const std::filesystem::path& file) {
   stats_.reset(std::fopen(file.c_str(), "we"));
+  stats_file_ = file;
   if (stats_ != nullptr) return {};
   return fail(ErrorCode::invalid_argument,
               fmt::format("writing statistics to {}: {}", file.string(), std::strerror(errno)));
@@ -94,7 +98,9 @@ void GenerateReport::write_stats(const BatchCounts& counts, const Scheduler& sch
              totals.generated_tokens, totals.steps, occupancy(totals), scheduler.running(),
              scheduler.waiting(), totals.preemptions, totals.repeated_tokens, totals.dropped_tokens,
              totals.engine_idle_s, counts.interrupted, engine, end);
-  (void)std::fflush(stats_.get());
+  if (std::fflush(stats_.get()) == 0 || std::exchange(stats_failed_, true)) return;
+  log::warn("writing statistics to {}: {}; lines of it are missing", stats_file_.string(),
+            std::strerror(errno));
 }
 
 }  // namespace ingot

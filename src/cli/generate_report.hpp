@@ -42,6 +42,8 @@ class GenerateReport {
   std::int64_t input_bytes_;
   Clock::time_point start_ = Clock::now();
   std::unique_ptr<std::FILE, CloseFile> stats_;
+  std::filesystem::path stats_file_;
+  bool stats_failed_ = false;  ///< which was said
   double stats_at_s_ = 0;
 };
 

@@ -63,14 +63,13 @@ Result<OpenedModel> open_model(const Settings& settings, const Environment& envi
     if (!loaded) return Unexpected(loaded.error());
     tokenizer = std::move(*loaded);
   }
-  const auto efforts = config.draft == DraftKind::dspark ? EffortTable::v0731 : EffortTable::april;
   const std::int64_t max_context =
       std::min<std::int64_t>(settings.context, config.max_position_embeddings);
   return OpenedModel{
       .name = (folder.has_filename() ? folder : folder.parent_path()).filename().string(),
       .checkpoint = std::move(*checkpoint),
       .tokenizer = std::move(tokenizer),
-      .efforts = efforts,
+      .efforts = effort_table(config),
       .max_context = max_context,
       .device = device->device,
       .devices = std::move(*devices),
@@ -154,15 +153,8 @@ Result<void> check_sampling(const Settings& settings, const ModelConfig& config)
   return validate(sampling_params(settings, 0), config.vocab_size);
 }
 
-Result<void> check_effort(Thinking thinking, EffortTable efforts) {
-  ChatEncodingOptions encoding;
-  encoding.thinking = thinking;
-  encoding.efforts = efforts;
-  ChatMessage message;
-  message.content = "?";
-  auto rendered = render_chat({&message, 1}, encoding);
-  if (!rendered) return Unexpected(rendered.error());
-  return {};
+EffortTable effort_table(const ModelConfig& config) {
+  return config.draft == DraftKind::dspark ? EffortTable::v0731 : EffortTable::april;
 }
 
 Thinking thinking_from_name(std::string_view name) {

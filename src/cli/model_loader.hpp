@@ -74,8 +74,8 @@ SamplingParams sampling_params(const Settings& settings, std::uint64_t seed);
 /// Whether the sampling settings can be used at all. Error: invalid_argument.
 [[nodiscard]] Result<void> check_sampling(const Settings& settings, const ModelConfig& config);
 
-/// Whether the checkpoint's encoder has an effort. Error: what render_chat reports, which names it.
-[[nodiscard]] Result<void> check_effort(Thinking thinking, EffortTable efforts);
+/// Which efforts a checkpoint of that shape has.
+EffortTable effort_table(const ModelConfig& config);
 
 /// "none", "low", "high" or "max", which the settings have checked.
 Thinking thinking_from_name(std::string_view name);

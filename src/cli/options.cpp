@@ -132,12 +132,14 @@ CLI::App* add_generate(CLI::App& app, Parsed& parsed) {
       ->type_name("FILE.json");
   generate
       ->add_option("--order", parsed.generate_order,
-                   "of the answers: as they finish, or as their lines stand in the input")
+                   "of the answers: as they finish (default), or as their lines stand in the input "
+                   "(default with --text)")
       ->type_name("finish|input")
       ->check(CLI::IsMember({"finish", "input"}));
-  generate->add_flag("--resume", parsed.generate.resume,
-                     "go on with what an earlier run wrote: lines whose custom_id has an answer "
-                     "there are passed over");
+  generate->add_flag(
+      "--resume", parsed.generate.resume,
+      "go on with what an earlier run of this input and shard wrote: lines that have "
+      "an answer there are passed over");
   generate->add_flag("--retry-failed", parsed.generate.retry_failed,
                      "with --resume: answer the lines that failed again");
   generate->add_option("--shard", parsed.generate_shard, "take the I-th of every N lines")
@@ -157,8 +159,11 @@ CLI::App* add_generate(CLI::App& app, Parsed& parsed) {
       ->check(CLI::IsMember({"wait", "stop"}));
   generate->add_flag("--longest-first", parsed.generate.longest_first,
                      "begin with the longest of the next 256 lines");
-  generate->add_flag("--text", parsed.generate.text,
-                     "write the answers alone, one a line (newline as \\n, backslash as \\\\)");
+  generate->add_flag(
+      "--text", parsed.generate.text,
+      "write the answers alone, line by line beside the input: an empty line for one "
+      "that is blank or failed; newline as \\n, CR as \\r, backslash as \\\\. With "
+      "--order finish nothing says which line an answer belongs to");
   generate->add_flag("--force", parsed.generate.force, "replace an existing output file");
   generate->add_flag("--ignore-unknown", parsed.generate.ignore_unknown,
                      "accept request fields that ingot does not know");
@@ -218,7 +223,9 @@ CLI::App* add_tokens(CLI::App& app, Parsed& parsed) {
       ->add_option("--messages", parsed.tokens.messages,
                    "chat messages (OpenAI chat format); - is standard input")
       ->type_name("FILE.json");
-  sources->add_option("--input", parsed.tokens.input, "a file of text; - is standard input")
+  sources
+      ->add_option("--input", parsed.tokens.input,
+                   "a file of text, of any length; - is standard input")
       ->type_name("FILE");
   sources->require_option(1);
   tokens->add_option("--thinking", parsed.tokens_thinking, "of messages: how much the model thinks")
@@ -541,12 +548,21 @@ Result<Command> parse_command_line(std::span<const char* const> arguments,
     if (!settings) return Unexpected(settings.error());
     parsed.generate.settings = settings->values();
     parsed.generate.environment = environment;
-    parsed.generate.input_order = parsed.generate_order == "input";
+    // Answers alone are known by their place.
+    parsed.generate.input_order = parsed.generate_order == "input" ||
+                                  (parsed.generate.text && generate->count("--order") == 0);
     parsed.generate.stop_when_full = parsed.generate_full == "stop";
     if (generate->count("--shard") > 0) {
       const auto shard = parse_shard(parsed.generate_shard);
       if (!shard) return Unexpected(shard.error());
       parsed.generate.shard = *shard;
+    }
+    if (!parsed.generate.merge.empty()) {
+      for (const char* flag : {"--text", "--resume", "--shard"}) {
+        if (generate->count(flag) == 0) continue;
+        return fail(ErrorCode::invalid_argument,
+                    fmt::format("--merge puts outputs together as they are: leave out {}", flag));
+      }
     }
     if (parsed.generate.retry_failed && !parsed.generate.resume) {
       return fail(ErrorCode::invalid_argument, "--retry-failed needs --resume");

@@ -166,15 +166,29 @@ nlohmann::ordered_json coverage_json(const PrewarmPlan& plan) {
     cards.push_back({{"device", card.device.name},
                      {"arch", card.device.arch},
                      {"kernels_with_choice", card.with_choice},
-                     {"tuned", card.tuned}});
+                     {"tuned", card.tuned},
+                     {"open", card.open},
+                     {"collectives", card.collectives},
+                     {"untried", card.untried}});
   }
   return cards;
 }
 
-void print_coverage(const PrewarmPlan& plan, std::FILE* out) {
+void print_coverage(const PrewarmPlan& plan, int tp_size, std::FILE* out) {
   for (const TuningCoverage& card : plan.coverage) {
-    fmt::print(out, "{}: tuning choices for {} of {} kernels, defaults for the others\n",
-               card.device.name, card.tuned, card.with_choice);
+    fmt::print(out, "{}: tuning choices for {} of {} kernels{}\n", card.device.name, card.tuned,
+               card.with_choice, card.tuned < card.with_choice ? ", defaults for the others" : "");
+    if (!card.open.empty()) fmt::print(out, "  not tuned yet: {}\n", some_titles(card.open));
+    if (!card.collectives.empty()) {
+      fmt::print(out, "  tuned only on {} such cards at once, one for each rank: {}\n", tp_size,
+                 titles_by_family(card.collectives));
+    }
+    if (card.untried > 0) {
+      fmt::print(out,
+                 "  besides, {} kernels of prompts' steps of more than {} tokens behind a long "
+                 "context are never tuned: they run with their defaults\n",
+                 card.untried, kMostNarrowRows);
+    }
   }
 }
 
@@ -205,7 +219,7 @@ int print_dry_run(const PrewarmOptions& options, const PrewarmPlan& plan, std::s
                "compiled\n",
                missing, all);
   }
-  print_coverage(plan, out);
+  print_coverage(plan, options.tp_size, out);
   return 0;
 }
 
@@ -226,8 +240,7 @@ TunedCards tune_cards(const PrewarmOptions& options, PrewarmPlan& plan, jit::Ker
         .config_json = options.config_json,
         .config = plan.config,
         .tp_size = options.tp_size,
-        .buckets = trials::deployed_buckets(options.batch_buckets, options.batch_buckets,
-                                            options.context_buckets, can_sample(plan.config)),
+        .buckets = tuned_buckets(options, plan.config),
         .card = card,
         .devices = value_or_throw(ordinals_of(card, options.cache, options.tp_size)),
         .jobs = options.jobs,
@@ -329,7 +342,7 @@ int run_prewarm(const PrewarmOptions& options, std::FILE* out) {
                requests.size(), fmt::join(plan.archs, ", "), stats.compiled - failed, stats.hits,
                barred + prewarm.spilled(), failed, seconds, where);
   }
-  print_coverage(plan, out);
+  print_coverage(plan, options.tp_size, out);
   return status(failed, tuned);
 }
 

@@ -12,6 +12,7 @@
 #include "src/cli/kernel_overrides.hpp"
 #include "src/cli/local_cards.hpp"
 #include "src/plan/kernel_requests.hpp"
+#include "src/trials/tuning_plan.hpp"
 #include "tuner/look_up.hpp"
 #include "tuner/tune.hpp"
 
@@ -107,8 +108,35 @@ class Planning {
     for (std::size_t i = 0; i < requests.size(); ++i) {
       add(requests[i].candidates[found.selections[i].candidate], card.device.arch, false);
     }
-    plan_.coverage.push_back(
-        {.device = card.device, .with_choice = found.with_choice, .tuned = found.tuned});
+    plan_.coverage.push_back(coverage_of(card, requests, found));
+  }
+
+  TuningCoverage coverage_of(const Card& card, const std::vector<TuningRequest>& requests,
+                             const LookUp& found) const {
+    std::set<std::string> tried;
+    const auto tuning = value_or_throw(trials::tuning_plan(
+        config_, options_.tp_size, tuned_buckets(options_, config_), card.limits));
+    for (const auto* list : {&tuning.requests, &tuning.collectives}) {
+      for (const TuningRequest& request : *list)
+        tried.insert(request.title());
+    }
+    TuningCoverage coverage{.device = card.device, .open = {}, .collectives = {}};
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      if (requests[i].candidates.size() == 1) continue;
+      std::string name = requests[i].title();
+      if (!tried.contains(name)) {
+        ++coverage.untried;
+        continue;
+      }
+      ++coverage.with_choice;
+      if (found.selections[i].source != Selection::Source::fallback) {
+        ++coverage.tuned;
+      } else {
+        const bool together = trials::is_collective(requests[i].candidates.front().family);
+        (together ? coverage.collectives : coverage.open).push_back(std::move(name));
+      }
+    }
+    return coverage;
   }
 
   const PrewarmOptions& options_;
@@ -122,6 +150,11 @@ class Planning {
 };
 
 }  // namespace
+
+std::vector<StepBucket> tuned_buckets(const PrewarmOptions& options, const ModelConfig& config) {
+  return trials::deployed_buckets(options.batch_buckets, options.batch_buckets,
+                                  options.context_buckets, can_sample(config));
+}
 
 PrewarmPlan plan_prewarm(const PrewarmOptions& options, const jit::KernelStore& kernels,
                          TuningStore& records) {

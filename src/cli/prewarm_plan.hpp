@@ -7,16 +7,25 @@
 #include "src/checkpoint/model_config.hpp"
 #include "src/cli/local_cards.hpp"
 #include "src/cli/prewarm_command.hpp"
+#include "src/plan/step_problems.hpp"
 #include "tuner/tuning_store.hpp"
 
 namespace ingot {
 
-/// How many kernels of a plan a card has tuning choices for.
+/// How many kernels of a plan a card has tuning choices for. The others run with their defaults.
 struct TuningCoverage {
   TuningDevice device;
-  int with_choice = 0;  ///< kernels that have more than one candidate
-  int tuned = 0;        ///< of these, those with a record; the others run with their defaults
+  int with_choice = 0;                   ///< kernels that a tuning tries candidates of
+  int tuned = 0;                         ///< of these, those with a record
+  std::vector<std::string> open;         ///< the others that one card can tune, by title
+  std::vector<std::string> collectives;  ///< the others, which take the cards of all ranks
+  /// Besides: kernels with candidates that no tuning tries, those of a prompt's wide steps behind
+  /// longer contexts than the first.
+  int untried = 0;
 };
+
+/// The steps that `prewarm` tunes for.
+std::vector<StepBucket> tuned_buckets(const PrewarmOptions& options, const ModelConfig& config);
 
 /// What prewarm is to compile.
 struct PrewarmPlan {

@@ -5,7 +5,9 @@
 #include "runtime/base/error.hpp"
 #include "runtime/base/log.hpp"
 #include "src/checkpoint/model_config.hpp"
+#include "src/cli/model_loader.hpp"
 #include "src/cli/read_text_file.hpp"
+#include "src/cli/text_parts.hpp"
 #include "src/text/chat_encoding.hpp"
 #include "src/text/json_value.hpp"
 #include "src/text/tokenizer.hpp"
@@ -14,10 +16,8 @@
 namespace ingot {
 namespace {
 
-constexpr std::size_t kMaxInputBytes = std::size_t{1} << 30;
-
 /// Which efforts the model beside the tokenizer has. A folder with a tokenizer alone will do.
-EffortTable effort_table(const std::filesystem::path& model) {
+EffortTable efforts_beside(const std::filesystem::path& model) {
   const std::filesystem::path config = model / "config.json";
   std::error_code error;
   if (!std::filesystem::exists(config, error)) {
@@ -25,23 +25,11 @@ EffortTable effort_table(const std::filesystem::path& model) {
               model.string());
     return EffortTable::april;
   }
-  return value_or_throw(read_model_config(config)).draft == DraftKind::dspark ? EffortTable::v0731
-                                                                              : EffortTable::april;
+  return effort_table(value_or_throw(read_model_config(config)));
 }
 
-/// What was asked for, and its ids.
-struct Encoded {
-  std::string prompt;
-  std::vector<TokenId> ids;
-};
-
-/// The text, or the prompt that the messages make: all that can be wrong with the input.
-Prompt read_input(const TokensOptions& options) {
-  if (options.messages.empty()) {
-    std::string text = options.text ? *options.text
-                                    : value_or_throw(read_text_file(options.input, kMaxInputBytes));
-    return {{{std::move(text), false}}};
-  }
+/// The prompt that the messages make: all that can be wrong with them.
+Prompt read_messages(const TokensOptions& options) {
   std::vector<ChatMessage> messages;
   {
     const std::string json = value_or_throw(read_text_file(options.messages, kMaxMessagesBytes));
@@ -49,21 +37,9 @@ Prompt read_input(const TokensOptions& options) {
   }
   ChatEncodingOptions encoding;
   encoding.thinking = options.thinking;
-  encoding.efforts = effort_table(options.model);
+  encoding.efforts = efforts_beside(options.model);
   encoding.keep_thinking = options.keep_thinking;
   return value_or_throw(render_chat(messages, encoding));
-}
-
-Encoded encode_messages(const Tokenizer& tokenizer, const TokensOptions& options,
-                        const Prompt& prompt) {
-  return {prompt.text(), encode_prompt(tokenizer, prompt, options.allow_special)};
-}
-
-Encoded encode_text(const Tokenizer& tokenizer, const TokensOptions& options,
-                    const std::string& text) {
-  const AddedTokens added = options.allow_special ? AddedTokens::recognise : AddedTokens::as_text;
-  std::string mended;
-  return {std::string(mend_utf8(text, mended)), tokenizer.encode(text, added)};
 }
 
 /// A token's bytes on one line; those that are no character of their own as \xNN.
@@ -81,17 +57,79 @@ std::string piece_text(std::string_view bytes) {
   return out;
 }
 
-void print_table(const Tokenizer& tokenizer, const Encoded& encoded, std::FILE* out) {
-  for (const TokenId id : encoded.ids) {
-    fmt::print(out, "{:>6}  \"{}\"{}\n", id, piece_text(tokenizer.bytes(id)),
-               tokenizer.is_added(id) ? "  control" : "");
+/// Prints ids as they come: a table, or one JSON object whose text is there before them.
+class Printer {
+ public:
+  Printer(const Tokenizer& tokenizer, bool json, std::FILE* out)
+      : tokenizer_(tokenizer), json_(json), out_(out) {
+    if (json_) fmt::print(out_, "{{\"prompt\": \"");
   }
-  fmt::print(out, "{} token{}\n", encoded.ids.size(), encoded.ids.size() == 1 ? "" : "s");
+
+  /// Of JSON: a part of the text.
+  void text(std::string_view part) {
+    std::string mended;
+    const std::string quoted = to_python_json(mend_utf8(part, mended));
+    fmt::print(out_, "{}", std::string_view(quoted).substr(1, quoted.size() - 2));
+  }
+  void ids(std::span<const TokenId> ids) {
+    if (!json_) {
+      for (const TokenId id : ids) {
+        fmt::print(out_, "{:>6}  \"{}\"{}\n", id, piece_text(tokenizer_.bytes(id)),
+                   tokenizer_.is_added(id) ? "  control" : "");
+      }
+    } else if (!ids.empty()) {
+      fmt::print(out_, "{}{}", count_ == 0 ? "\", \"ids\": [" : ", ", fmt::join(ids, ", "));
+    }
+    count_ += ids.size();
+  }
+  void end() {
+    if (json_) {
+      fmt::print(out_, "{}]}}\n", count_ == 0 ? "\", \"ids\": [" : "");
+    } else {
+      fmt::print(out_, "{} token{}\n", count_, count_ == 1 ? "" : "s");
+    }
+  }
+
+ private:
+  const Tokenizer& tokenizer_;
+  bool json_;
+  std::FILE* out_;
+  std::size_t count_ = 0;
+};
+
+/// Calls `take` with each part of the text.
+template <class Take>
+void for_each_part(TextParts& parts, const Take& take) {
+  while (const auto part = value_or_throw(parts.next()))
+    take(*part);
 }
 
-void print_json(const Encoded& encoded, std::FILE* out) {
-  fmt::print(out, "{{\"prompt\": {}, \"ids\": [{}]}}\n", to_python_json(encoded.prompt),
-             fmt::join(encoded.ids, ", "));
+void print_text(const Tokenizer& tokenizer, const TokensOptions& options, std::FILE* out) {
+  const AddedTokens added = options.allow_special ? AddedTokens::recognise : AddedTokens::as_text;
+  TextParts parts = options.text ? TextParts(tokenizer, added, *options.text)
+                                 : value_or_throw(TextParts::open(tokenizer, added, options.input));
+  value_or_throw(parts.check());  // half an object is none
+  Printer printer(tokenizer, options.json, out);
+  if (options.json) {
+    for_each_part(parts, [&](std::string_view part) { printer.text(part); });
+    value_or_throw(parts.rewind());
+  }
+  std::vector<TokenId> ids;
+  for_each_part(parts, [&](std::string_view part) {
+    ids.clear();
+    tokenizer.encode(part, added, ids);
+    printer.ids(ids);
+  });
+  printer.end();
+}
+
+void print_prompt(const Tokenizer& tokenizer, const TokensOptions& options, const Prompt& prompt,
+                  std::FILE* out) {
+  const std::vector<TokenId> ids = encode_prompt(tokenizer, prompt, options.allow_special);
+  Printer printer(tokenizer, options.json, out);
+  if (options.json) printer.text(prompt.text());
+  printer.ids(ids);
+  printer.end();
 }
 
 void check_options(const TokensOptions& options) {
@@ -114,15 +152,14 @@ void check_options(const TokensOptions& options) {
 int run_tokens(const TokensOptions& options, std::FILE* out) {
   check_options(options);
   // Before the tokenizer, which takes its time.
-  const Prompt prompt = read_input(options);
+  Prompt prompt;
+  if (!options.messages.empty()) prompt = read_messages(options);
+  if (!options.input.empty()) value_or_throw(check_text_file(options.input, SIZE_MAX));
   const Tokenizer tokenizer = value_or_throw(Tokenizer::load(options.model));
-  const Encoded encoded = options.messages.empty()
-                              ? encode_text(tokenizer, options, prompt.pieces.front().text)
-                              : encode_messages(tokenizer, options, prompt);
-  if (options.json) {
-    print_json(encoded, out);
+  if (options.messages.empty()) {
+    print_text(tokenizer, options, out);
   } else {
-    print_table(tokenizer, encoded, out);
+    print_prompt(tokenizer, options, prompt, out);
   }
   return 0;
 }

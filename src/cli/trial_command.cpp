@@ -1,11 +1,15 @@
 #include "src/cli/trial_command.hpp"
 
 #include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <charconv>
 #include <csignal>
 #include <optional>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "runtime/base/shared_library.hpp"
@@ -158,10 +162,26 @@ Result<TrialWorkerOptions> parse_trial_worker(const std::vector<std::string>& ar
   return options;
 }
 
+namespace {
+
+/// Ends this process when its channel is closed, whatever it is in the middle of: who asked for it
+/// is gone, however that ended, and a trial holds much of the card's memory.
+void end_with_channel() {
+  std::thread([] {
+    pollfd channel{.fd = Subprocess::kChildChannel, .events = 0, .revents = 0};  // a hang-up counts
+    while (::poll(&channel, 1, -1) < 0 && errno == EINTR) {
+    }
+    ::_exit(1);
+  }).detach();
+}
+
+}  // namespace
+
 int run_trial_worker(const std::vector<std::string>& arguments) {
   // A terminal's Ctrl-C reaches this process too. It is for the other one, which ends the tuning
   // after the trial in work and closes the channel.
   (void)std::signal(SIGINT, SIG_IGN);
+  end_with_channel();
   const TrialWorkerOptions options = value_or_throw(parse_trial_worker(arguments));
   auto driver =
       value_or_throw(cu::DriverApi::open(library_search_path(options.cache.library_dirs)));

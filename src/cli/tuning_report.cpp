@@ -35,18 +35,33 @@ std::map<std::string, FamilySeconds> seconds_by_family(const TuneReport& report)
   return all;
 }
 
-/// "all_gather 9, all_reduce 27"
-std::string collectives_text(const std::vector<TuningRequest>& requests) {
+std::vector<std::string> titles_of(const TuneReport& report, TuneState state) {
+  std::vector<std::string> titles;
+  for (const TunedRequest& request : report.requests)
+    if (request.state == state) titles.push_back(request.title);
+  return titles;
+}
+
+}  // namespace
+
+std::string some_titles(const std::vector<std::string>& titles) {
+  constexpr std::size_t kNamed = 4;
+  const std::size_t named = std::min(titles.size(), kNamed);
+  std::string text = fmt::format(
+      "{}", fmt::join(titles.begin(), titles.begin() + static_cast<std::ptrdiff_t>(named), "; "));
+  if (named < titles.size()) text += fmt::format("; and {} more", titles.size() - named);
+  return text;
+}
+
+std::string titles_by_family(const std::vector<std::string>& titles) {
   std::map<std::string, int> counts;
-  for (const TuningRequest& request : requests)
-    ++counts[request.candidates.front().family];
+  for (const std::string& title : titles)
+    ++counts[title.substr(0, title.find(' '))];
   std::string text;
   for (const auto& [family, count] : counts)
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", family, count);
   return text;
 }
-
-}  // namespace
 
 std::vector<std::optional<TuningRecord>> records_before(const CardTuning& tuning,
                                                         const jit::KernelStore& kernels,
@@ -77,6 +92,8 @@ void print_coverage(const CardTuned& tuned, const Card& card, bool json, std::FI
               {"no_choice", report.count(TuneState::no_choice)},
               {"collective", tuned.plan.collectives.size()},
               {"seconds", report.seconds}};
+    line["titles_left"] = titles_of(report, TuneState::left);
+    line["titles_cut_short"] = titles_of(report, TuneState::cut_short);
     line["spent"] = {{"compiling", spent.compile},
                      {"entering", spent.enter},
                      {"measuring", spent.measure},
@@ -87,6 +104,10 @@ void print_coverage(const CardTuned& tuned, const Card& card, bool json, std::FI
     return;
   }
   fmt::print(out, "{}: {}, in {:.0f} s\n", card.device.name, report.coverage(), report.seconds);
+  if (const auto left = titles_of(report, TuneState::left); !left.empty())
+    fmt::print(out, "left when the time was over: {}\n", some_titles(left));
+  if (const auto cut = titles_of(report, TuneState::cut_short); !cut.empty())
+    fmt::print(out, "cut short when the time was over: {}\n", some_titles(cut));
   if (report.count(TuneState::tuned) + report.count(TuneState::cut_short) > 0) {
     fmt::print(out,
                "of this {:.1f} s waiting for the compiler, {:.1f} s making inputs and references, "
@@ -94,9 +115,12 @@ void print_coverage(const CardTuned& tuned, const Card& card, bool json, std::FI
                spent.compile, spent.enter, spent.measure, spent.verify);
   }
   if (report.requests.size() == tuned.plan.requests.size() && !tuned.plan.collectives.empty()) {
+    std::vector<std::string> collectives;
+    for (const TuningRequest& request : tuned.plan.collectives)
+      collectives.push_back(request.title());
     fmt::print(out,
                "not tuned, as it takes the cards of all ranks: {}; they run with their defaults\n",
-               collectives_text(tuned.plan.collectives));
+               titles_by_family(collectives));
   }
 }
 

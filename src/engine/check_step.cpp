@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "runtime/base/error.hpp"
 
@@ -21,7 +20,7 @@ std::uint64_t number(SequenceId sequence) {
   throw EngineError(ErrorCode::invalid_argument, std::move(message));
 }
 
-void refuse_repeats(std::span<const SequenceStep> batch) {
+void refuse_repeats(std::span<const SequenceStep> batch, std::vector<SequenceId>& ids) {
   const auto ascends = [](const SequenceStep& a, const SequenceStep& b) {
     return a.sequence < b.sequence;
   };
@@ -30,13 +29,12 @@ void refuse_repeats(std::span<const SequenceStep> batch) {
   };
   // Mostly they come in the order in which they were made.
   if (std::adjacent_find(batch.begin(), batch.end(), not_below) == batch.end()) return;
-  std::vector<SequenceId> all;
-  all.reserve(batch.size());
+  ids.clear();
   for (const SequenceStep& step : batch)
-    all.push_back(step.sequence);
-  std::sort(all.begin(), all.end());
-  const auto twice = std::adjacent_find(all.begin(), all.end());
-  if (twice == all.end()) return;
+    ids.push_back(step.sequence);
+  std::sort(ids.begin(), ids.end());
+  const auto twice = std::adjacent_find(ids.begin(), ids.end());
+  if (twice == ids.end()) return;
   refuse(fmt::format("running a step: sequence {} is in the batch twice", number(*twice)));
 }
 
@@ -54,8 +52,8 @@ void check_tokens(SequenceId sequence, std::span<const TokenId> tokens, int voca
 }
 
 void check_step(std::span<const SequenceStep> batch, int vocab_size, std::int64_t max_context,
-                const std::function<std::int64_t(SequenceId)>& length) {
-  refuse_repeats(batch);
+                FunctionRef<std::int64_t(SequenceId)> length, std::vector<SequenceId>& ids) {
+  refuse_repeats(batch, ids);
   for (const SequenceStep& step : batch) {
     const std::int64_t held = length(step.sequence);
     check_tokens(step.sequence, step.tokens, vocab_size);

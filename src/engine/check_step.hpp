@@ -1,9 +1,10 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
+#include <vector>
 
+#include "runtime/base/function_ref.hpp"
 #include "src/engine/engine.hpp"
 
 namespace ingot {
@@ -16,7 +17,8 @@ void check_tokens(SequenceId sequence, std::span<const TokenId> tokens, int voca
 /// check_tokens refuses, an offer to sample without LogitsOf::last, a context overflow. Throws
 /// EngineError(invalid_argument).
 /// @param length  tokens that a sequence holds; throws for one that there is not
+/// @param ids     scratch, which a caller may keep for its memory
 void check_step(std::span<const SequenceStep> batch, int vocab_size, std::int64_t max_context,
-                const std::function<std::int64_t(SequenceId)>& length);
+                FunctionRef<std::int64_t(SequenceId)> length, std::vector<SequenceId>& ids);
 
 }  // namespace ingot

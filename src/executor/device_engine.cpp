@@ -15,7 +15,6 @@
 namespace ingot {
 namespace {
 
-using executor::PageChange;
 using executor::SequenceRecord;
 
 [[noreturn]] void refuse(ErrorCode code, std::string message) {
@@ -187,7 +186,7 @@ void EngineRanks::drain() noexcept {
   threads_.run_last([&](int rank) { ranks_[static_cast<std::size_t>(rank)]->finish(); });
 }
 
-void EngineRanks::run(const std::function<void(EngineRank&)>& body) {
+void EngineRanks::run(FunctionRef<void(EngineRank&)> body) {
   threads_.run([&](int rank) { body(*ranks_[static_cast<std::size_t>(rank)]); });
 }
 
@@ -202,14 +201,15 @@ DeviceEngine::Impl::Impl(std::vector<DeviceRank> given_ranks, ModelConfig model,
       source(std::move(from)),
       ranks(std::move(given_ranks), model_config, options, max_context, source),
       table(ranks[0].state->sizes().slots, ranks[0].state->sizes().csa_pages,
-            ranks[0].state->sizes().hca_pages) {
+            ranks[0].state->sizes().hca_pages, max_context) {
   const executor::StateSizes& sizes = ranks[0].state->sizes();
   counted.weight_bytes = ranks[0].weights.bytes();
   counted.state_bytes = executor::state_costs(model_config, max_context).bytes(sizes);
   counted.context_tokens =
       sizes.csa_pages > 0 ? sizes.csa_pages * kCsaPageTokens : sizes.hca_pages * kHcaPageTokens;
   while (passes.size() < kMostQueuedPasses)
-    passes.emplace_back(ranks[0].context);
+    passes.emplace_back(ranks[0].context, table.slots());
+  reserve_step();
 }
 
 DeviceEngine::Impl::~Impl() {
@@ -225,12 +225,23 @@ SequenceRecord& DeviceEngine::Impl::record(SequenceId sequence, const char* atte
   return *found;
 }
 
+void DeviceEngine::Impl::reserve_step() {
+  const auto most = static_cast<std::size_t>(table.slots());
+  batch_ids.reserve(most);
+  records.reserve(most);
+  results.reserve(most);
+  parts.reserve(most);
+  pass_ends.reserve(most);
+  changes.reserve(2 * most);
+}
+
 void DeviceEngine::Impl::check(std::span<const SequenceStep> batch) {
   records.clear();
-  check_step(batch, model_config.vocab_size, max_context, [&](SequenceId sequence) {
+  const auto length = [&](SequenceId sequence) {
     records.push_back(&record(sequence, "running a step"));
     return records.back()->length;
-  });
+  };
+  check_step(batch, model_config.vocab_size, max_context, length, batch_ids);
   int csa = 0, hca = 0;
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const SequenceRecord& r = *records[i];
@@ -248,31 +259,14 @@ void DeviceEngine::Impl::check(std::span<const SequenceStep> batch) {
 }
 
 void DeviceEngine::Impl::grow(SequenceRecord& r, std::int64_t length) {
-  using Kind = StateChange::Kind;
-  const PageChange csa = table.grow_csa(r, length);
-  for (const auto& copy : csa.copies)
-    change({.kind = Kind::copy_csa_page, .from = copy.from, .to = copy.to});
-  if (csa.first < r.csa_pages.size()) {
-    change({.kind = Kind::write_csa_row,
-            .to = r.slot,
-            .first = csa.first,
-            .pages = {r.csa_pages.begin() + static_cast<std::ptrdiff_t>(csa.first),
-                      r.csa_pages.end()}});
-  }
-  const PageChange hca = table.grow_hca(r, length);
-  for (const auto& copy : hca.copies)
-    change({.kind = Kind::copy_hca_page, .from = copy.from, .to = copy.to});
-  if (hca.first < r.hca_pages.size()) {
-    change({.kind = Kind::write_hca_row,
-            .to = r.slot,
-            .first = hca.first,
-            .pages = {r.hca_pages.begin() + static_cast<std::ptrdiff_t>(hca.first),
-                      r.hca_pages.end()}});
-  }
-}
-
-void DeviceEngine::Impl::change(StateChange next) {
-  changes.push_back(std::move(next));
+  using executor::PageCopy;
+  using Kind = executor::StateChange::Kind;
+  const std::size_t csa = table.grow_csa(
+      r, length, [&](PageCopy one) { changes.copy(Kind::copy_csa_page, one.from, one.to); });
+  if (csa < r.csa_pages.size()) changes.write_row(Kind::write_csa_row, r.slot, csa, r.csa_pages);
+  const std::size_t hca = table.grow_hca(
+      r, length, [&](PageCopy one) { changes.copy(Kind::copy_hca_page, one.from, one.to); });
+  if (hca < r.hca_pages.size()) changes.write_row(Kind::write_hca_row, r.slot, hca, r.hca_pages);
 }
 
 void DeviceEngine::Impl::apply_changes() {
@@ -395,9 +389,9 @@ SequenceId DeviceEngine::fork(SequenceId sequence) {
   }
   const SequenceRecord& copy = *impl_->table.find(*made);
   using Kind = executor::StateChange::Kind;
-  impl_->change({.kind = Kind::copy_slot, .from = from, .to = copy.slot});
-  impl_->change({.kind = Kind::write_csa_row, .to = copy.slot, .pages = copy.csa_pages});
-  impl_->change({.kind = Kind::write_hca_row, .to = copy.slot, .pages = copy.hca_pages});
+  impl_->changes.copy(Kind::copy_slot, from, copy.slot);
+  impl_->changes.write_row(Kind::write_csa_row, copy.slot, 0, copy.csa_pages);
+  impl_->changes.write_row(Kind::write_hca_row, copy.slot, 0, copy.hca_pages);
   return *made;
 }
 

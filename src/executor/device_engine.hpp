@@ -115,6 +115,11 @@ constexpr int timed_decode_tokens(int steps) {
 /// Where a rank of several fails, the others stop within seconds, its error is thrown once, and
 /// every later step is refused.
 ///
+/// A step whose bucket has run twice compiles and records nothing, and launch() and finish()
+/// allocate nothing on the host, but for the alternatives of SamplingParams::top_logprobs and where
+/// it has more rows of logits, penalties or bias than any step before it. step() makes the list
+/// that it returns.
+///
 /// A sequence's logits depend on the batch and on how its tokens were cut into steps within the
 /// rounding of the kernels that these buckets choose; not at all with DeviceOptions::deterministic.
 class DeviceEngine final : public Engine {

@@ -2,13 +2,13 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
 #include <span>
 #include <vector>
 
+#include "runtime/base/function_ref.hpp"
 #include "runtime/cuda/pinned_buffer.hpp"
 #include "src/executor/device_engine.hpp"
 #include "src/executor/device_sampling.hpp"
@@ -38,7 +38,8 @@ struct LogitRow {
 /// pass will have brought. Kept from step to step for its memory.
 class QueuedPass {
  public:
-  explicit QueuedPass(const cu::Context& context);
+  /// @param sequences  that exist at a time
+  QueuedPass(const cu::Context& context, int sequences);
 
   StepInputs& inputs() { return *inputs_at_; }
   /// Of the tokens that it chooses, once the streams have passed it.
@@ -47,7 +48,7 @@ class QueuedPass {
   std::vector<LogitRow> wanted;   ///< of each part that wants any
   SampleAdjustments adjustments;  ///< of the rows whose tokens it chooses
   int sample_rows = 0;            ///< of logits, whose tokens it chooses
-  std::vector<StateChange> changes;
+  StateChanges changes;
 
  private:
   cu::PinnedBuffer memory_;
@@ -63,7 +64,7 @@ class EngineRanks {
   ~EngineRanks();
 
   /// Runs body on every rank's thread; see RankThreads::run.
-  void run(const std::function<void(EngineRank&)>& body);
+  void run(FunctionRef<void(EngineRank&)> body);
   /// Waits for what is queued on any rank, and drops errors.
   void drain() noexcept;
   /// Within body: waits for every rank; see RankThreads::meet.
@@ -93,19 +94,18 @@ struct DeviceEngine::Impl {
   using Part = executor::Part;
   using QueuedPass = executor::QueuedPass;
   using SequenceRecord = executor::SequenceRecord;
-  using StateChange = executor::StateChange;
 
   Impl(std::vector<DeviceRank> given_ranks, ModelConfig model, KernelSource from,
        const DeviceOptions& given);
   ~Impl();
   SequenceRecord& record(SequenceId sequence, const char* attempt);
+  /// Room for a step of all sequences, so that none has to make it.
+  void reserve_step();
   /// Everything that can be wrong with a step, before anything changes; finds its records.
   void check(std::span<const SequenceStep> batch);
   /// Takes the pages that the tokens of a step will fill.
   void grow(SequenceRecord& r, std::int64_t length);
-  /// Keeps a change of the state for the next step.
-  void change(StateChange next);
-  /// Carries out what is kept, on every rank, and waits for it.
+  /// Carries out the changes that are kept, on every rank, and waits for it.
   void apply_changes();
   /// Cuts the batch into passes of at most options' step_rows rows (kBatchFreeRows where steps are
   /// deterministic), at most one part of a sequence each: `parts` and `pass_ends`.
@@ -144,13 +144,14 @@ struct DeviceEngine::Impl {
   KernelSource source;
   executor::EngineRanks ranks;
   executor::SequenceTable table;
-  std::vector<StateChange> changes;
+  executor::StateChanges changes;  // for the next step
   DeviceStats counted;
   std::optional<StepBucket> newest;  // that ran
   std::set<StepBucket> left_alone;   // by prepare(), which could not make them ready
 
-  // The step that is under way.
+  // The step that is under way. Lists are kept from step to step for their memory.
   bool under_way = false;
+  std::vector<SequenceId> batch_ids;     // of check()
   std::vector<SequenceRecord*> records;  // of its sequences, in its order
   std::vector<StepLogits> results;
   std::vector<Part> parts;

@@ -13,12 +13,14 @@ constexpr std::size_t kSamplesAt = (sizeof(StepInputs) + 255) / 256 * 256;
 
 }  // namespace
 
-QueuedPass::QueuedPass(const cu::Context& context)
+QueuedPass::QueuedPass(const cu::Context& context, int sequences)
     : memory_(cu::PinnedBuffer::allocate(
           context, kSamplesAt + kMostLogitRows * sizeof(kernels::SampleResult))) {
   std::byte* const at = memory_.bytes().data();
   inputs_at_ = new (at) StepInputs{};
   samples_at_ = new (at + kSamplesAt) kernels::SampleResult[kMostLogitRows]{};
+  wanted.reserve(static_cast<std::size_t>(std::min(sequences, kMostStepSequences)));
+  changes.reserve(2 * static_cast<std::size_t>(sequences));
 }
 
 }  // namespace executor

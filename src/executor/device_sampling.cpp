@@ -25,7 +25,7 @@ TokenLogprob logprob_of(const kernels::SampleLogprob& entry) {
 }  // namespace
 
 void SampleAdjustments::clear() {
-  counts_.clear();
+  used_ = 0;
   bias_ids_.clear();
   bias_values_.clear();
 }
@@ -38,15 +38,17 @@ bool SampleAdjustments::add(int index, const SampleRequest& request, int vocab_s
       bias_ids_.size() + p.logit_bias.size() > StepInputs::kMostBiases)
     return false;
   if (p.has_penalties()) {
-    Counts counts{.row = index,
-                  .values = std::vector<kernels::u16>(static_cast<std::size_t>(vocab_size))};
+    if (used_ == counts_.size()) counts_.emplace_back();
+    Counts& counts = counts_[used_];
+    counts.row = index;
+    counts.values.assign(static_cast<std::size_t>(vocab_size), 0);
     for (const auto& [id, times] : request.history->generated) {
       if (times > kMostCounted) return false;
       counts.values[static_cast<std::size_t>(id)] = static_cast<kernels::u16>(times);
     }
     for (const TokenId id : request.history->prompt)
       counts.values[static_cast<std::size_t>(id)] |= kInPrompt;
-    counts_.push_back(std::move(counts));
+    ++used_;
     row.has_penalties = 1;
     row.repetition_penalty = p.repetition_penalty;
     row.presence_penalty = p.presence_penalty;
@@ -64,7 +66,7 @@ bool SampleAdjustments::add(int index, const SampleRequest& request, int vocab_s
 void SampleAdjustments::upload(const StepMemory& memory, const cu::Stream& stream,
                                int vocab_size) const {
   const StepBuffers& b = memory.buffers();
-  for (const Counts& counts : counts_) {
+  for (const Counts& counts : std::span(counts_).first(used_)) {
     memory.put(stream, b.sample_counts + static_cast<std::ptrdiff_t>(counts.row) * vocab_size,
                std::as_bytes(std::span(counts.values)));
   }

@@ -10,7 +10,8 @@
 namespace ingot::executor {
 
 /// What penalties and logit bias of a step's rows need on the device. Made anew for each step:
-/// which row is whose changes from step to step.
+/// which row is whose changes from step to step. Kept from step to step for its memory: only what
+/// no step before has had so much of is allocated.
 class SampleAdjustments {
  public:
   void clear();
@@ -27,6 +28,7 @@ class SampleAdjustments {
   };
 
   std::vector<Counts> counts_;
+  std::size_t used_ = 0;  // of them; the others are kept for their memory
   std::vector<int> bias_ids_;
   std::vector<double> bias_values_;
 };

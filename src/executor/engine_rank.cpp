@@ -31,6 +31,7 @@ EngineRank::EngineRank(int rank, int ranks, DeviceRank parts, const ModelConfig&
       max_context(longest),
       weights(std::move(parts.weights)),
       stream(cu::Stream::create(context)),
+      reached(cu::Event::create(context, cu::Event::Timing::off)),
       memory(context, stream, config, tp_size, max_context, step_rows),
       scratch(context, stream),
       library(context, *source.kernels, source.records.get(),
@@ -130,9 +131,8 @@ void EngineRank::launch(const StepBucket& size) {
 void EngineRank::await_nccl() {
   // NCCL waits without end for a rank that is gone; taking the communicator down ends it, once no
   // graph holds it any more.
-  auto end = cu::Event::create(context, cu::Event::Timing::off);
-  end.record(stream);
-  while (!end.is_done()) {
+  reached.record(stream);
+  while (!reached.is_done()) {
     if (links->is_stopped()) {
       buckets.clear();
       links->drop_nccl();
@@ -153,8 +153,8 @@ void EngineRank::finish() {
   links->throw_if_stopped();
 }
 
-void EngineRank::apply(std::span<const StateChange> changes) {
-  for (const StateChange& change : changes) {
+void EngineRank::apply(const StateChanges& changes) {
+  for (const StateChange& change : changes.all()) {
     switch (change.kind) {
       case StateChange::Kind::copy_slot:
         state->copy_slot(stream, change.from, change.to);
@@ -166,10 +166,10 @@ void EngineRank::apply(std::span<const StateChange> changes) {
         state->copy_hca_page(stream, change.from, change.to);
         break;
       case StateChange::Kind::write_csa_row:
-        state->write_csa_row(stream, change.to, change.first, change.pages);
+        state->write_csa_row(stream, change.to, change.first, changes.pages_of(change));
         break;
       case StateChange::Kind::write_hca_row:
-        state->write_hca_row(stream, change.to, change.first, change.pages);
+        state->write_hca_row(stream, change.to, change.first, changes.pages_of(change));
         break;
     }
   }

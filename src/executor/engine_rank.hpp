@@ -24,15 +24,52 @@ struct Bucket {
   bool ran = false;
 };
 
-/// What the host decided about slots and pages: carried out by every rank, in order, before the
-/// next step.
+/// One change of slots and pages.
 struct StateChange {
   enum class Kind { copy_slot, copy_csa_page, copy_hca_page, write_csa_row, write_hca_row };
   Kind kind{};
-  int from = 0;  ///< slot or page to copy
-  int to = 0;    ///< slot or page that is written
-  std::size_t first = 0;
-  std::vector<int> pages = {};  ///< of the row, from `first` on
+  int from = 0;                                ///< slot or page to copy
+  int to = 0;                                  ///< slot or page that is written
+  std::size_t first = 0;                       ///< page of the row, of those that are written
+  std::size_t pages_begin = 0, pages_end = 0;  ///< these, in StateChanges
+};
+
+/// What the host decided about slots and pages: carried out by every rank, in order, before the
+/// next step. Kept from step to step for its memory.
+class StateChanges {
+ public:
+  void copy(StateChange::Kind kind, int from, int to) {
+    changes_.push_back({.kind = kind, .from = from, .to = to});
+  }
+  /// @param row  all pages of it; those from `first` on are written
+  void write_row(StateChange::Kind kind, int slot, std::size_t first, std::span<const int> row) {
+    const std::size_t begin = pages_.size();
+    pages_.insert(pages_.end(), row.begin() + static_cast<std::ptrdiff_t>(first), row.end());
+    changes_.push_back({.kind = kind,
+                        .to = slot,
+                        .first = first,
+                        .pages_begin = begin,
+                        .pages_end = pages_.size()});
+  }
+  void clear() {
+    changes_.clear();
+    pages_.clear();
+  }
+  /// Makes room for so many rows, of a page each.
+  void reserve(std::size_t rows) {
+    changes_.reserve(rows);
+    pages_.reserve(rows);
+  }
+
+  bool empty() const { return changes_.empty(); }
+  std::span<const StateChange> all() const { return changes_; }
+  std::span<const int> pages_of(const StateChange& change) const {
+    return std::span(pages_).subspan(change.pages_begin, change.pages_end - change.pages_begin);
+  }
+
+ private:
+  std::vector<StateChange> changes_;
+  std::vector<int> pages_;
 };
 
 /// What one tensor parallel rank has: its card, share of the weights, memory and programs. All of
@@ -58,7 +95,7 @@ class EngineRank {
   bool is_prepared(const StepBucket& size) const;
   /// Queues a step that is ready.
   void launch(const StepBucket& size);
-  void apply(std::span<const StateChange> changes);
+  void apply(const StateChanges& changes);
   /// Waits for what is queued. Throws EngineError(cuda) where a kernel gave up on another rank.
   void finish();
 
@@ -76,6 +113,7 @@ class EngineRank {
   const std::int64_t max_context;
   DeviceWeights weights;
   cu::Stream stream;
+  cu::Event reached;  ///< how far the stream is
   StepMemory memory;
   std::optional<PeerLinks> links;  ///< with more than one rank
   std::optional<DeviceState> state;

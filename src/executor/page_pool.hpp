@@ -9,6 +9,7 @@ namespace ingot::executor {
 class PagePool {
  public:
   explicit PagePool(int pages) : holders_(static_cast<std::size_t>(pages), 0) {
+    free_.reserve(holders_.size());
     for (int page = pages - 1; page >= 0; --page)
       free_.push_back(page);
   }

@@ -56,7 +56,7 @@ void RankThreads::run_rank(int rank) {
   }
 }
 
-void RankThreads::run_all(const std::function<void(int rank)>& body) {
+void RankThreads::run_all(const FunctionRef<void(int rank)>& body) {
   {
     const std::lock_guard lock(mutex_);
     body_ = &body;
@@ -74,7 +74,7 @@ void RankThreads::run_all(const std::function<void(int rank)>& body) {
   changed_.wait(lock, [&] { return running_ == 0; });
 }
 
-void RankThreads::run(const std::function<void(int rank)>& body) {
+void RankThreads::run(FunctionRef<void(int rank)> body) {
   if (failed()) {
     throw EngineError(ErrorCode::invalid_argument,
                       "using the device engine: a tensor parallel rank failed earlier, and the "
@@ -84,7 +84,7 @@ void RankThreads::run(const std::function<void(int rank)>& body) {
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
-void RankThreads::run_last(const std::function<void(int rank)>& body) noexcept {
+void RankThreads::run_last(FunctionRef<void(int rank)> body) noexcept {
   run_all(body);
   error_ = nullptr;
 }

@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/base/function_ref.hpp"
+
 namespace ingot::executor {
 
 /// One thread per tensor parallel rank, for the whole life of an engine: drivers tie their objects
@@ -24,11 +26,12 @@ class RankThreads {
 
   int size() const { return size_; }
 
-  /// Runs body(rank) for every rank and returns when all have ended. The first error is thrown
-  /// here. With more than one rank their states may differ then: run() refuses from there on.
-  void run(const std::function<void(int rank)>& body);
+  /// Runs body(rank) for every rank and returns when all have ended; allocates nothing. The first
+  /// error is thrown here. With more than one rank their states may differ then: run() refuses from
+  /// there on.
+  void run(FunctionRef<void(int rank)> body);
   /// The same for taking down: runs after a failure too, and errors are dropped.
-  void run_last(const std::function<void(int rank)>& body) noexcept;
+  void run_last(FunctionRef<void(int rank)> body) noexcept;
   /// Within body: returns when every rank is here. Where a rank has thrown it throws too, and that
   /// does not count as an error of its own.
   void meet();
@@ -38,7 +41,7 @@ class RankThreads {
  private:
   struct Stopped {};
 
-  void run_all(const std::function<void(int rank)>& body);
+  void run_all(const FunctionRef<void(int rank)>& body);
   void run_rank(int rank);
   void work(int rank);
 
@@ -47,7 +50,7 @@ class RankThreads {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_, all_here_;
-  const std::function<void(int rank)>* body_ = nullptr;
+  const FunctionRef<void(int rank)>* body_ = nullptr;
   std::uint64_t round_ = 0;  // of run(); counts up
   int running_ = 0;          // ranks but 0 that have not ended this round
   int here_ = 0;

@@ -34,26 +34,36 @@ int pages_needed(const PagePool& pool, const std::vector<int>& pages, const Page
   return needed;
 }
 
-PageChange grow(PagePool& pool, std::vector<int>& pages, const PageRange& range) {
-  PageChange change{.first = pages.size(), .copies = {}};
+std::size_t grow(PagePool& pool, std::vector<int>& pages, const PageRange& range,
+                 FunctionRef<void(PageCopy)> copy) {
+  std::size_t first = pages.size();
   for (std::size_t i = range.first; i < range.end; ++i) {
     if (i >= pages.size()) {
       pages.push_back(pool.take());
     } else if (pool.is_shared(pages[i])) {
       const int own = pool.take();
-      change.copies.push_back({pages[i], own});
+      copy({pages[i], own});
       pool.release(pages[i]);
       pages[i] = own;
-      change.first = std::min(change.first, i);
+      first = std::min(first, i);
     }
   }
-  return change;
+  return first;
+}
+
+std::size_t most_pages(int pool, std::int64_t max_context, std::int64_t page_tokens) {
+  const std::int64_t pages = (max_context + page_tokens - 1) / page_tokens;
+  return static_cast<std::size_t>(std::min<std::int64_t>(pool, pages));
 }
 
 }  // namespace
 
-SequenceTable::SequenceTable(int slots, int csa_pages, int hca_pages)
-    : slot_count_(slots), csa_(csa_pages), hca_(hca_pages) {
+SequenceTable::SequenceTable(int slots, int csa_pages, int hca_pages, std::int64_t max_context)
+    : slot_count_(slots),
+      most_csa_pages_(most_pages(csa_pages, max_context, kCsaPageTokens)),
+      most_hca_pages_(most_pages(hca_pages, max_context, kHcaPageTokens)),
+      csa_(csa_pages),
+      hca_(hca_pages) {
   for (int slot = slots - 1; slot >= 0; --slot)
     free_slots_.push_back(slot);
 }
@@ -62,6 +72,8 @@ std::optional<SequenceId> SequenceTable::create() {
   if (free_slots_.empty()) return std::nullopt;
   SequenceRecord record;
   record.slot = free_slots_.back();
+  record.csa_pages.reserve(most_csa_pages_);
+  record.hca_pages.reserve(most_hca_pages_);
   free_slots_.pop_back();
   records_.emplace(++last_id_, std::move(record));
   return SequenceId{last_id_};
@@ -107,14 +119,16 @@ int SequenceTable::hca_pages_needed(const SequenceRecord& record, std::int64_t l
   return pages_needed(hca_, record.hca_pages, written_pages(record.length, length, kHcaPageTokens));
 }
 
-PageChange SequenceTable::grow_csa(SequenceRecord& record, std::int64_t length) {
-  if (csa_.size() == 0) return {};
-  return grow(csa_, record.csa_pages, written_pages(record.length, length, kCsaPageTokens));
+std::size_t SequenceTable::grow_csa(SequenceRecord& record, std::int64_t length,
+                                    FunctionRef<void(PageCopy)> copy) {
+  if (csa_.size() == 0) return 0;
+  return grow(csa_, record.csa_pages, written_pages(record.length, length, kCsaPageTokens), copy);
 }
 
-PageChange SequenceTable::grow_hca(SequenceRecord& record, std::int64_t length) {
-  if (hca_.size() == 0) return {};
-  return grow(hca_, record.hca_pages, written_pages(record.length, length, kHcaPageTokens));
+std::size_t SequenceTable::grow_hca(SequenceRecord& record, std::int64_t length,
+                                    FunctionRef<void(PageCopy)> copy) {
+  if (hca_.size() == 0) return 0;
+  return grow(hca_, record.hca_pages, written_pages(record.length, length, kHcaPageTokens), copy);
 }
 
 }  // namespace ingot::executor

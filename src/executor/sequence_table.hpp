@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "runtime/base/function_ref.hpp"
 #include "src/engine/engine.hpp"
 #include "src/executor/page_pool.hpp"
 
@@ -24,16 +25,12 @@ struct PageCopy {
   int to = 0;
 };
 
-/// What a sequence's next tokens change in its page lists.
-struct PageChange {
-  std::size_t first = 0;  ///< pages from here on are new or replaced
-  std::vector<PageCopy> copies;
-};
-
 /// Slots and pages of all sequences. Knows no device: what it decides is carried out by its caller.
+/// A sequence's tokens allocate nothing: its lists have room for their longest from the start.
 class SequenceTable {
  public:
-  SequenceTable(int slots, int csa_pages, int hca_pages);
+  /// @param max_context  tokens of the longest sequence
+  SequenceTable(int slots, int csa_pages, int hca_pages, std::int64_t max_context);
 
   /// nullopt where all slots are taken.
   std::optional<SequenceId> create();
@@ -48,14 +45,19 @@ class SequenceTable {
   int hca_pages_needed(const SequenceRecord& record, std::int64_t length) const;
   int free_csa_pages() const { return csa_.free(); }
   int free_hca_pages() const { return hca_.free(); }
-  /// Takes them. There must be as many.
-  PageChange grow_csa(SequenceRecord& record, std::int64_t length);
-  PageChange grow_hca(SequenceRecord& record, std::int64_t length);
+  /// Takes them. There must be as many. Returns from which page on the list is another: its size
+  /// where none is.
+  /// @param copy  is given each page that the sequence shared, and its own instead
+  std::size_t grow_csa(SequenceRecord& record, std::int64_t length,
+                       FunctionRef<void(PageCopy)> copy);
+  std::size_t grow_hca(SequenceRecord& record, std::int64_t length,
+                       FunctionRef<void(PageCopy)> copy);
 
   int slots() const { return slot_count_; }
 
  private:
   int slot_count_;
+  std::size_t most_csa_pages_, most_hca_pages_;  // of one sequence
   std::vector<int> free_slots_;
   PagePool csa_, hca_;
   std::unordered_map<std::uint64_t, SequenceRecord> records_;

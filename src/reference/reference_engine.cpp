@@ -272,9 +272,11 @@ Result<SequenceId> ReferenceEngine::restore(std::string_view bytes) {
 }
 
 std::vector<StepLogits> ReferenceEngine::step(std::span<const SequenceStep> batch) {
-  check_step(batch, config().vocab_size, max_context(), [&](SequenceId sequence) {
+  std::vector<SequenceId> ids;
+  const auto length = [&](SequenceId sequence) {
     return impl_->states(sequence, "running a step")[0].length();
-  });
+  };
+  check_step(batch, config().vocab_size, max_context(), length, ids);
   std::vector<StepLogits> results;
   for (const SequenceStep& step : batch) {
     results.push_back(impl_->empty_logits(wanted_rows(step.logits, step.tokens.size())));

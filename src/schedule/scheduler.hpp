@@ -59,6 +59,10 @@ struct ScheduledRequest {
 /// string, and what is cancelled then take part in that step for nothing: its token is dropped. Who
 /// is submitted meanwhile joins the step after it. Texts are the same.
 ///
+/// A step in which only running answers take part allocates nothing of its own: what is allocated
+/// is what answers grow by (room for tokens and text, twice as much each time; tokens counted for
+/// penalties; logprobs that were asked for), and a piece of text of more than 15 bytes.
+///
 /// One thread at a time; engine and tokenizer must outlive it.
 class Scheduler {
  public:

@@ -1,5 +1,7 @@
 #include "src/text/byte_pair.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <bit>
 #include <functional>
@@ -87,9 +89,12 @@ void BytePairEncoder::encode_short(std::string_view piece, std::vector<TokenId>&
 
 void BytePairEncoder::encode_long(std::string_view piece, Workspace& workspace,
                                   std::vector<TokenId>& out) const {
-  if (piece.size() >= kNone) {
+  static_assert(kMaxPieceBytes < kNone);
+  if (piece.size() > kMaxPieceBytes) {
     throw EngineError(ErrorCode::unsupported,
-                      "encoding a text: one word of 4 GiB or more; split the text");
+                      fmt::format("encoding a text: one word of {} bytes, more than the {} MiB "
+                                  "supported; split the text",
+                                  piece.size(), kMaxPieceBytes >> 20));
   }
   const auto size = static_cast<std::uint32_t>(piece.size());
   std::vector<Workspace::Symbol>& symbols = workspace.symbols;

@@ -39,7 +39,11 @@ class BytePairEncoder {
     std::vector<std::uint64_t> queue;
   };
 
-  /// Appends the tokens of `piece` to `out`. Throws EngineError(unsupported) for 4 GiB and more.
+  /// A longer piece is refused: encoding it takes some 25 bytes of memory for each of its own.
+  static constexpr std::size_t kMaxPieceBytes = std::size_t{16} << 20;
+
+  /// Appends the tokens of `piece` to `out`. Throws EngineError(unsupported) for more than
+  /// kMaxPieceBytes, before anything is allocated.
   void encode(std::string_view piece, Workspace& workspace, std::vector<TokenId>& out) const;
 
  private:

@@ -113,15 +113,14 @@ std::string_view task_token(Task task) {
 }
 
 Result<std::string_view> effort_prefix(const ChatEncodingOptions& options) {
+  if (auto known = check_effort(options.thinking, options.efforts); !known) {
+    return Unexpected(known.error());
+  }
   const bool april = options.efforts == EffortTable::april;
   switch (options.thinking) {
     case Thinking::none:
       return std::string_view();
     case Thinking::low:
-      if (april) {
-        return fail(ErrorCode::invalid_argument,
-                    "thinking effort \"low\": this checkpoint knows none, high and max");
-      }
       return std::string_view();
     case Thinking::high:
       return april ? std::string_view() : literals::kAbsoluteMaximum;

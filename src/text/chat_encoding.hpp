@@ -7,18 +7,13 @@
 
 #include "runtime/base/error.hpp"
 #include "src/text/chat_message.hpp"
+#include "src/text/effort.hpp"
 #include "src/text/tokenizer.hpp"
 #include "src/token.hpp"
 
 namespace ingot {
 
 struct JsonValue;
-
-/// Which effort tiers a checkpoint's encoder has (model specification 6.4).
-enum class EffortTable {
-  april,  ///< none, high, max
-  v0731,  ///< none, low, high, max
-};
 
 struct ChatEncodingOptions {
   Thinking thinking = Thinking::none;

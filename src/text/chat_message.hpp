@@ -36,7 +36,7 @@ struct ChatMessage {
 };
 
 /// How much the model is asked to think. Which of them a checkpoint knows is its effort table's
-/// affair (chat_encoding.hpp).
+/// affair (effort.hpp).
 enum class Thinking { none, low, high, max };
 
 }  // namespace ingot

@@ -41,6 +41,24 @@ std::string pcre2_message(int code) {
   return reinterpret_cast<const char*>(buffer.data());
 }
 
+/// DeepSeek-V4's: runs of digits, of Chinese and Japanese characters, and what is left.
+constexpr std::array<std::string_view, 3> kDeepSeekPatterns = {
+    R"re(\p{N}{1,3})re", "[一-龥\u3040-ゟ゠-ヿ]+",
+    "[!\"#$%&'()*+,\\-./"
+    ":;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|"
+    " ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"};
+
+bool is_ascii_letter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+/// Whether a whole character that is no white space begins there. White space beyond ASCII begins
+/// with C2, E1, E2 or E3: where such a byte stands, the answer is no.
+bool is_dark(char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  return (byte > 0x20 && byte < 0x7F) || (byte >= 0xC3 && (byte < 0xE1 || byte > 0xE3));
+}
+
 /// A pattern for a message: quoted, on one line, not too long.
 std::string shown(std::string_view pattern) {
   constexpr std::size_t kLongest = 100;
@@ -225,7 +243,28 @@ Result<PreTokenizer> PreTokenizer::compile(const std::vector<std::string>& patte
     const bool jit = pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE) == 0;
     stages.push_back({pattern, std::move(code), jit});
   }
-  return PreTokenizer(std::move(stages));
+  PreTokenizer made(std::move(stages));
+  made.known_ = std::equal(patterns.begin(), patterns.end(), kDeepSeekPatterns.begin(),
+                           kDeepSeekPatterns.end());
+  return made;
+}
+
+// Of DeepSeek-V4's patterns none looks behind, so that a place where a match always ends is one
+// from which the rest is matched as if the text began there. Two such places:
+// - between an ASCII letter and an ASCII character that is none: each letter is in a match, and no
+//   alternative has such a character behind a letter;
+// - between a LF and what is no white space: LF is in a match of " ?[\p{P}\p{S}]+[\r\n]*" or
+//   "\s*[\r\n]+", which go on with CR, LF and white space alone. The look-ahead of "\s+(?!\S)" is
+//   not asked there, as white space that ends with LF is the former's.
+std::size_t PreTokenizer::split_point(std::string_view text, bool after_lines) const {
+  if (!known_) return 0;
+  for (std::size_t at = text.size(); at-- > 1;) {
+    const char before = text[at - 1], after = text[at];
+    if (before == '\n' && is_dark(after)) return at;
+    const bool ascii = static_cast<unsigned char>(after) < 0x80;
+    if (!after_lines && is_ascii_letter(before) && ascii && !is_ascii_letter(after)) return at;
+  }
+  return 0;
 }
 
 void PreTokenizer::split(std::string_view text, void (*take)(void*, std::string_view),

@@ -33,10 +33,17 @@ class PreTokenizer {
   void split(std::string_view text, void (*take)(void* context, std::string_view piece),
              void* context) const;
 
+  /// The last place in `text`, but for its ends, where a piece ends in any text that holds it: cut
+  /// there, both parts have the pieces that they have together. 0: there is none, or nothing is
+  /// known of these patterns; those of DeepSeek-V4 are known.
+  /// @param after_lines  at ends of lines alone
+  std::size_t split_point(std::string_view text, bool after_lines) const;
+
  private:
   struct Stage;
   explicit PreTokenizer(std::vector<Stage> stages);
   std::vector<Stage> stages_;
+  bool known_ = false;  ///< the patterns are DeepSeek-V4's
 };
 
 }  // namespace ingot

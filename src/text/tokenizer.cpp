@@ -27,6 +27,7 @@ struct Tokenizer::Impl {
   std::vector<std::string> texts;  ///< bytes by id
   std::vector<bool> is_added;      ///< by id
   std::size_t longest_bytes;       ///< of `texts`
+  bool added_hold_lines;           ///< an added token has a LF in it
 };
 
 namespace {
@@ -275,9 +276,12 @@ Result<Tokenizer> Tokenizer::parse(std::string_view json, std::string_view origi
   std::size_t longest = 1;
   for (const std::string& text : texts)
     longest = std::max(longest, text.size());
+  bool hold_lines = false;
+  for (std::size_t id = 0; id < texts.size(); ++id)
+    hold_lines |= is_added[id] && texts[id].find('\n') != std::string::npos;
   return Tokenizer(std::make_unique<const Impl>(
       Impl{std::move(*pre_tokenizer), std::move(*byte_pairs), std::move(added[0]),
-           std::move(added[1]), std::move(texts), std::move(is_added), longest}));
+           std::move(added[1]), std::move(texts), std::move(is_added), longest, hold_lines}));
 }
 
 void Tokenizer::encode(std::string_view text, AddedTokens added, std::vector<TokenId>& out) const {
@@ -316,6 +320,12 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, AddedTokens added)
   std::vector<TokenId> out;
   encode(text, added, out);
   return out;
+}
+
+std::size_t Tokenizer::split_point(std::string_view text, AddedTokens added) const {
+  const bool recognise = added == AddedTokens::recognise;
+  if (recognise && impl_->added_hold_lines) return 0;
+  return impl_->pre_tokenizer.split_point(text, recognise);
 }
 
 std::string_view Tokenizer::bytes(TokenId id) const {

@@ -35,11 +35,16 @@ class Tokenizer {
 
   /// Appends the ids of `text` to `out`. Bytes that are not UTF-8 are encoded as U+FFFD, one for
   /// each maximal invalid part, as the Unicode standard recommends.
-  /// Throws EngineError(unsupported) where a split pattern of the file gives up on the text; those
-  /// of DeepSeek-V4 cannot.
+  /// Throws EngineError(unsupported) for a word of more than 16 MiB, and where a split pattern of
+  /// the file gives up on the text; those of DeepSeek-V4 cannot.
   void encode(std::string_view text, AddedTokens added, std::vector<TokenId>& out) const;
   std::vector<TokenId> encode(std::string_view text,
                               AddedTokens added = AddedTokens::as_text) const;
+
+  /// The last place where a text may be cut, whatever follows it: the ids of both parts, one after
+  /// the other, are those of the whole. 0: nothing is known of one; so it is with split patterns
+  /// other than DeepSeek-V4's.
+  std::size_t split_point(std::string_view text, AddedTokens added) const;
 
   /// The bytes that a token stands for; for an added token its text. Empty for an undefined id.
   std::string_view bytes(TokenId id) const;

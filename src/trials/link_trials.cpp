@@ -8,6 +8,7 @@
 #include <limits>
 #include <optional>
 #include <random>
+#include <set>
 #include <utility>
 
 #include "runtime/cuda/device_buffer.hpp"
@@ -57,6 +58,13 @@ std::vector<std::uint16_t> bf16_of(const std::vector<float>& values) {
 constexpr int kStepHidden = 64;
 kernels::AllReduceProblem step_problem(int ranks) {
   return {.ranks = ranks, .hidden = kStepHidden, .has_sums = false, .has_values = true};
+}
+
+bool any_card_twice(const std::vector<cu::Context>& contexts) {
+  std::set<int> cards;
+  for (const cu::Context& context : contexts)
+    cards.insert(context.device().ordinal);
+  return cards.size() < contexts.size();
 }
 
 cu::DeviceBuffer on_card(const cu::Context& context, const cu::Stream& stream,
@@ -125,6 +133,7 @@ struct LinkTrials::Exchange {
 LinkTrials::LinkTrials(std::vector<cu::Context> contexts, std::shared_ptr<jit::KernelStore> kernels,
                        const ModelConfig& config, std::string arch, int replays)
     : replays_(replays),
+      shares_card_(any_card_twice(contexts)),
       ranks_(contexts.size()),
       threads_(static_cast<int>(contexts.size()), [this] {
         for (auto& rank : ranks_)
@@ -225,14 +234,24 @@ void LinkTrials::launch(Rank& rank, int tokens) const {
     args.out = rank.out.as<kernels::bf16>();
     args.tokens = tokens;
     args.hidden = exchange_->reduce->hidden;
-    cu::launch(rank.stream, rank.kernel->kernel.function(), rank.kernel->shape, &args);
+    queue(rank, *rank.kernel, &args);
     return;
   }
   kernels::AllGatherArgs args = rank.links.gather_args();
   args.from = in.sums.as<float>();
   args.rows = tokens;
   args.share = exchange_->gather->share;
-  cu::launch(rank.stream, rank.kernel->kernel.function(), rank.kernel->shape, &args);
+  queue(rank, *rank.kernel, &args);
+}
+
+void LinkTrials::queue(const Rank& rank, const executor::ReadyKernel& kernel,
+                       const void* args) const {
+  cu::LaunchShape shape = kernel.shape;
+  // A launch that may begin early lies on the card until its turn comes, and lets the one behind it
+  // begin, too: those of one rank, which wait for another, would take the room that the other's
+  // need on the same card.
+  shape.programmatic = shape.programmatic && !shares_card_;
+  cu::launch(rank.stream, kernel.kernel.function(), shape, args);
 }
 
 void LinkTrials::keep_in_step(Rank& rank) const {
@@ -241,8 +260,7 @@ void LinkTrials::keep_in_step(Rank& rank) const {
   args.out = rank.out.as<kernels::bf16>();
   args.tokens = 1;
   args.hidden = kStepHidden;
-  const executor::ReadyKernel& kernel = rank.library.at(rank.step);
-  cu::launch(rank.stream, kernel.kernel.function(), kernel.shape, &args);
+  queue(rank, rank.library.at(rank.step), &args);
 }
 
 Result<std::vector<KernelOutput>> LinkTrials::run(const TrialKernel& kernel, std::size_t edge_case,

@@ -10,12 +10,18 @@
 #include "src/executor/rank_threads.hpp"
 #include "tuner/verify.hpp"
 
+namespace ingot::executor {
+struct ReadyKernel;
+}
+
 namespace ingot::trials {
 
 /// Tries what all tensor parallel ranks launch together, all_reduce and all_gather: on every rank's
 /// card at once, with the ranks' own links, so that one time is that of all of them. A card may
-/// stand for several ranks (tests): then the blocks of all its ranks must find room beside each
-/// other. What fails on a card is thrown: ranks that wait for one that failed are of no more use.
+/// stand for several ranks (tests): then the blocks of one launch of each of them must find room
+/// beside each other, and no launch begins before the one in front of it has ended, so that times
+/// are not those of a step. What fails on a card is thrown: ranks that wait for one that failed are
+/// of no more use.
 class LinkTrials final : public TrialRunner {
  public:
   /// @param contexts  by rank; their cards reach each other's memory
@@ -39,9 +45,11 @@ class LinkTrials final : public TrialRunner {
   void load(const TrialKernel& kernel);
   void launch(Rank& rank, int tokens) const;
   void keep_in_step(Rank& rank) const;
+  void queue(const Rank& rank, const executor::ReadyKernel& kernel, const void* args) const;
   int size() const { return static_cast<int>(ranks_.size()); }
 
   const int replays_;
+  const bool shares_card_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::unique_ptr<Exchange> exchange_;  // what was entered
   executor::RankThreads threads_;       // ends before what its bodies use

@@ -101,9 +101,18 @@ class StepCosts {
     const double gate = product(config.num_experts, hidden, 2);
     if (config.num_hash_layers < all) add(k.router, all - config.num_hash_layers, gate);
     if (config.num_hash_layers > 0) add(k.hash_router, config.num_hash_layers, gate);
-    const double read =
-        std::min<double>(config.num_experts, product(config.experts_per_token, rows));
-    add(k.experts, all, product(read, 3 * inter, hidden * 0.53));
+    const double pairs = product(config.experts_per_token, rows);
+    const double read = std::min<double>(config.num_experts, pairs);
+    if (k.grouped) {
+      add(k.expert_order, all, 0);
+      add(k.expert_gather, all, product(2, pairs, hidden));
+      add(k.experts_up, all, product(read, 2 * inter, hidden * 0.53) + product(pairs, hidden));
+      add(k.experts_down, all, product(read, inter, hidden * 0.53) + product(2, pairs, hidden));
+      add(k.expert_join, all, product(2, pairs, hidden));
+    } else {
+      add(k.experts, all, product(read, 3 * inter, hidden * 0.53));
+    }
+    if (bucket.wide()) add(k.kv_keep, all, 0);
     add(k.shared_up, all, product(2 * inter, hidden));
     add(k.shared_activation, all, 0);
     add(k.shared_down, all, product(inter, hidden));

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <optional>
 #include <string>
 
 #include "src/batch/batch_answer.hpp"
@@ -19,6 +20,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto answer = ingot::parse_answer_line(text);
   if (answer && answer->line < 1) std::abort();
   const auto request = ingot::parse_batch_line({1, text, false}, defaults);
+  // What a resumed run knows the line by.
+  const auto id = ingot::custom_id_of({1, text, false}, ingot::BatchFormat::jsonl, false);
+  if (id != (request ? std::optional(request->custom_id) : request.error().custom_id)) std::abort();
   if (!request) {
     if (request.error().message.empty() || request.error().code.empty()) std::abort();
     const std::string line = ingot::error_line(request.error());

@@ -74,11 +74,13 @@ std::vector<Job> jobs_of(const std::vector<StepBucket>& buckets, const cu::Devic
 
 TEST_CASE("what ranks launch together is tried on both of two, and timed",
           "[gpu][tp][tuning][long]") {
-  auto driver = test::driver_or_skip(1);
+  const int cards = GENERATE(1, 2);  // one stands for both ranks
+  CAPTURE(cards);
+  auto driver = test::driver_or_skip(cards);
   if (!driver) return;
   std::vector<cu::Context> contexts;
   for (int rank = 0; rank < 2; ++rank)
-    contexts.push_back(cu::Context::retain(driver, 0));  // one GPU stands for both
+    contexts.push_back(cu::Context::retain(driver, rank % cards));
   const auto source = test::kernel_source(contexts.front());
   const auto limits = cu::limits_of(contexts.front().device());
   const auto plan = value_or_throw(
@@ -111,7 +113,7 @@ TEST_CASE("what ranks launch together is tried on both of two, and timed",
       CHECK(us > 0);
       best_us = best_us == 0 ? us : std::min(best_us, us);
     }
-    fmt::print("{}: default {:.2f} us, best {:.2f} us of {}\n", request.title(),
+    fmt::print("{} card(s), {}: default {:.2f} us, best {:.2f} us of {}\n", cards, request.title(),
                value_or_throw(runner.time_us(reference)), best_us, request.candidates.size());
     const auto& error = errors[request.families().front() == "all_reduce" ? 0 : 1];
     jit::KernelStore damaged(planted(error), compiler, {.directories = {}});

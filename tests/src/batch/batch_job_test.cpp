@@ -374,7 +374,51 @@ TEST_CASE("plain text in and out is one line each", "[cpu][batch]") {
   job.engine.set_logits(scripted_text("two\nlines \\ and\r more"));
   const Ran ran = job.run("first\n\nsecond");
   CHECK(ran.counts.answered == 2);
-  CHECK(ran.text == "two\\nlines \\\\ and\\r more\ntwo\\nlines \\\\ and\\r more\n");
+  CHECK(ran.text == "two\\nlines \\\\ and\\r more\n\ntwo\\nlines \\\\ and\\r more\n");
+}
+
+TEST_CASE("answers alone stand beside their lines, whatever these are", "[cpu][batch]") {
+  const std::string input = "\n" + line("a") + " \t\r\n" + "broken\n" + line("a") +
+                            line("n", "\"temperature\": 0, \"n\": 2") + "\n" +
+                            line("long", "\"n\": 3, \"stop_token_ids\": [999999]") + line("z") +
+                            "\n\n";
+  Job job;
+  job.options.plain_text = true;
+  job.engine.set_logits(scripted_text("x\ny"));
+  // A window of one line must not stop at a blank one.
+  job.options.window = GENERATE(1u, 2u, 1024u);
+  const Ran whole = job.run(input);
+  CHECK(whole.counts.blank == 5);
+  CHECK(whole.counts.failed == 3);
+  // The line that fails though it asks for three answers has three empty lines.
+  CHECK(whole.text == "\nx\\ny\n\n\n\nx\\ny\nx\\ny\n\n\n\n\nx\\ny\n\n\n");
+  // A shard has the lines of its share.
+  Job share;
+  share.options.plain_text = true;
+  share.options.shard = {1, 2};
+  share.engine.set_logits(scripted_text("x"));
+  CHECK(share.run("\n" + line("a") + "\n" + line("b") + line("c")).text == "\n\nx\n");
+  Job finish;
+  finish.options.plain_text = true;
+  finish.options.order = OutputOrder::finish;
+  finish.engine.set_logits(scripted_text("x"));
+  CHECK(finish.run("\n" + line("a") + "\n" + line("b")).text == "x\nx\n");
+}
+
+TEST_CASE("answers alone end before the first line that was dropped", "[cpu][batch]") {
+  Job job;
+  job.options.plain_text = true;
+  job.scheduling.max_batch = 2;
+  job.engine.set_logits(scripted_text("x"));
+  int asked = 0;
+  job.should_stop = [&] { return ++asked > 12; };
+  // The third line is done while the second goes on, and is dropped with it.
+  const Ran ran =
+      job.run(line("one") + line("endless", "\"max_tokens\": 900, \"ignore_eos\": true") +
+              line("three") + line("four"));
+  CHECK(ran.counts.interrupted);
+  CHECK(ran.counts.answered >= 2);
+  CHECK(ran.text == "x\n");
 }
 
 TEST_CASE("text that a user types is never a control token", "[cpu][batch]") {

@@ -126,19 +126,34 @@ TEST_CASE("the settings' system message goes before conversations without one", 
   CHECK(request->messages[0].tools.empty());
 }
 
-TEST_CASE("efforts of the API are those of the checkpoint's table", "[cpu][batch]") {
+TEST_CASE("a line has the efforts of the checkpoint's table, and no others", "[cpu][batch]") {
   BatchDefaults defaults;
   const auto effort = [&](std::string_view fields) {
     return parse(with_fields(fields), defaults).value().thinking;
   };
   CHECK(effort(R"("reasoning_effort": "none")") == Thinking::none);
-  CHECK(effort(R"("reasoning_effort": "low")") == Thinking::high);
-  CHECK(effort(R"("reasoning_effort": "xhigh")") == Thinking::max);
+  CHECK(effort(R"("reasoning_effort": "high")") == Thinking::high);
+  CHECK(effort(R"("reasoning_effort": "max")") == Thinking::max);
   CHECK(effort(R"("thinking": {"type": "enabled"})") == Thinking::high);
   CHECK(effort(R"("thinking": {"type": "enabled"}, "reasoning_effort": "max")") == Thinking::max);
   CHECK(effort(R"("thinking": {"type": "disabled"}, "reasoning_effort": "max")") == Thinking::none);
+  const auto refused_by_name = [&](const std::string& name, std::string_view known) {
+    // Whatever the switch says: nothing takes the place of an effort that there is not.
+    for (const char* more :
+         {"", R"(, "thinking": {"type": "enabled"})", R"(, "thinking": {"type": "disabled"})"}) {
+      const auto request =
+          parse(with_fields("\"reasoning_effort\": \"" + name + "\"" + more), defaults);
+      REQUIRE(!request);
+      CHECK(request.error().custom_id == "a");
+      CHECK(request.error().message == "body.reasoning_effort: thinking effort \"" + name +
+                                           "\": this checkpoint knows " + std::string(known));
+    }
+  };
+  for (const char* name : {"low", "minimal", "medium", "xhigh", "HIGH", ""})
+    refused_by_name(name, "none, high and max");
   defaults.efforts = EffortTable::v0731;
   CHECK(effort(R"("reasoning_effort": "low")") == Thinking::low);
+  refused_by_name("medium", "none, low, high and max");
 }
 
 TEST_CASE("a batch line of null is refused", "[cpu][batch]") {

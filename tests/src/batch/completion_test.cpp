@@ -7,7 +7,9 @@
 #include <set>
 #include <sstream>
 
+#include "runtime/base/file_descriptor.hpp"
 #include "src/batch/batch_job.hpp"
+#include "src/batch/earlier_output.hpp"
 #include "src/text/control_tokens.hpp"
 #include "tests/support/fake_engine.hpp"
 #include "tests/support/small_tokenizer.hpp"
@@ -189,24 +191,32 @@ TEST_CASE("lines that an earlier run has dealt with are passed over", "[cpu][bat
   const auto all = job.run(input);
   REQUIRE(all.size() == 5);
   // Whatever part of the output is there, the rest of it comes.
+  const TempDir folder;
+  write_file(folder / "in", input);
   for (unsigned there = 0; there < 32; ++there) {
-    auto done = std::make_shared<DoneLines>();
     std::istringstream stream(job.text);
     std::vector<json> expected;
-    std::string one;
+    std::string one, left;
     for (unsigned i = 0; std::getline(stream, one); ++i) {
       const auto answer = parse_answer_line(one);
       REQUIRE(answer);
       CHECK(answer->failed == (i >= 2));
+      CHECK(answer->repeats == (i == 3));
       CHECK(answer->line == static_cast<std::int64_t>(i) + 1);
       if ((there >> i & 1) != 0) {
-        done->add(*answer);
+        left += one + "\n";
       } else {
         expected.push_back(json::parse(one));
       }
     }
+    write_file(folder / "out", left);
+    const FileDescriptor in(::open((folder / "in").c_str(), O_RDONLY));
+    const FileDescriptor out(::open((folder / "out").c_str(), O_RDONLY));
+    EarlierOutput earlier(folder / "out", false);
+    value_or_throw(earlier.read(out.get()));
+    LineReader reader(in.get(), "in");
     Job again;
-    again.options.done = done;
+    again.options.done = value_or_throw(earlier.compare(out.get(), reader, {"in"}));
     CAPTURE(there);
     CHECK(again.run(input) == expected);
     CHECK(again.counts.done_before == static_cast<std::int64_t>(5 - expected.size()));

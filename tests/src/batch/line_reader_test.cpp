@@ -150,3 +150,26 @@ TEST_CASE("a wait for input ends where it is to be woken, also if that came befo
   for (const int fd : {input[0], input[1], wake[0], wake[1]})
     ::close(fd);
 }
+
+TEST_CASE("a reader goes on with another descriptor as if they were one", "[cpu][batch]") {
+  const Source first({"one\ntw"}), second({"o\r\n", "three"});
+  LineReader reader(first.fd(), "test");
+  reader.then(second.fd());
+  std::vector<InputLine> lines;
+  while (auto line = value_or_throw(reader.next()))
+    lines.push_back(*line);
+  CHECK(texts(lines) == std::vector<std::string>{"one", "two", "three"});
+  CHECK(reader.at_end());
+}
+
+TEST_CASE("a text in UTF-16 is refused by name", "[cpu][batch]") {
+  for (const std::string mark : {"\xFF\xFE", "\xFE\xFF"}) {
+    const Source source({mark + std::string("h\0i\0\n\0", 6)});
+    LineReader reader(source.fd(), "in.txt");
+    const auto line = reader.next();
+    REQUIRE(!line);
+    CHECK(exit_status(line.error().code) == 2);
+    CHECK(line.error().message.find("in.txt: it is UTF-16") != std::string::npos);
+  }
+  CHECK(texts(read_all({"x\n\xFF\xFE\n"})).size() == 2);
+}

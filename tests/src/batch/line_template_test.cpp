@@ -38,6 +38,27 @@ TEST_CASE("a field that a line lacks is named", "[cpu][batch]") {
         R"({"messages": [{"content": "null"}], "seed": 1})");
 }
 
+TEST_CASE("a line that fills a template with more than 16 MiB is refused", "[cpu][batch]") {
+  const std::string part(std::size_t{1} << 20, 'x');
+  const auto request = [&](int holes, std::string_view hole) {
+    std::string content;
+    for (int i = 0; i < holes; ++i)
+      content += hole;
+    InputLine line;
+    line.number = 4;
+    line.text = R"({"a": ")" + part + R"(", "list": [")" + part + R"("], "custom_id": "c"})";
+    return parse_template_line(std::move(line), {},
+                               made(R"([{"role": "user", "content": ")" + content + R"("}])"));
+  };
+  CHECK(request(15, "{{a}}"));
+  for (const char* hole : {"{{a}}", "{{list}}", "{{a}}{{a}}{{a}}{{a}}"}) {
+    const auto refused = request(1000, hole);
+    REQUIRE(!refused);
+    CHECK(refused.error().custom_id == "c");
+    CHECK(refused.error().message == "the line fills the template with more than 16 MiB");
+  }
+}
+
 TEST_CASE("what is no template is refused", "[cpu][batch]") {
   for (const char* json : {"", "{}", "7", R"({"messages": 7})", R"([{"content": "no hole"}])"})
     CHECK(!LineTemplate::parse(json, "t.json"));

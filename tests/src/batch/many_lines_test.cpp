@@ -8,7 +8,9 @@
 #include <fstream>
 #include <thread>
 
+#include "runtime/base/file_descriptor.hpp"
 #include "src/batch/batch_job.hpp"
+#include "src/batch/earlier_output.hpp"
 #include "tests/support/sanitizer.hpp"
 #include "tests/support/small_tokenizer.hpp"
 #include "tests/support/temp_dir.hpp"
@@ -81,6 +83,14 @@ double own_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
+std::string request(std::int64_t i) {
+  return fmt::format(
+      "{{\"custom_id\": \"request-{}\", \"method\": \"POST\", \"url\": "
+      "\"/v1/chat/completions\", \"body\": {{\"messages\": [{{\"role\": \"user\", "
+      "\"content\": \"short\"}}], \"temperature\": 0, \"max_tokens\": 4}}}}\n",
+      i);
+}
+
 struct Outcome {
   double lines_per_s = 0;
   std::size_t grew_bytes = 0;  ///< from a tenth of the lines on
@@ -92,11 +102,7 @@ Outcome run(std::int64_t lines, bool in_order) {
   std::thread writer([&] {
     std::string some;
     for (std::int64_t i = 0; i < lines; ++i) {
-      some += fmt::format(
-          "{{\"custom_id\": \"request-{}\", \"method\": \"POST\", \"url\": "
-          "\"/v1/chat/completions\", \"body\": {{\"messages\": [{{\"role\": \"user\", "
-          "\"content\": \"short\"}}], \"temperature\": 0, \"max_tokens\": 4}}}}\n",
-          i);
+      some += request(i);
       if (some.size() < 60'000 && i + 1 < lines) continue;
       for (std::string_view rest = some; !rest.empty();) {
         const ssize_t put = ::write(ends[1], rest.data(), rest.size());
@@ -139,7 +145,64 @@ Outcome run(std::int64_t lines, bool in_order) {
   return {static_cast<double>(lines) / seconds, most > early ? most - early : 0};
 }
 
+/// A run that finds all its lines but every hundredth answered.
+Outcome run_again(std::int64_t lines) {
+  const test::TempDir folder;
+  {
+    std::ofstream in(folder / "in"), out(folder / "out");
+    GenerationResult result;
+    result.content = "x";
+    result.finish_reason = FinishReason::stop;
+    for (std::int64_t i = 0; i < lines; ++i) {
+      in << request(i);
+      if (i % 100 == 50) continue;
+      out << answer_line({i + 1, fmt::format("request-{}", i), "model", BatchEndpoint::chat},
+                         {&result, 1}, small_tokenizer());
+    }
+  }
+  QuickEngine engine;
+  Scheduler scheduler(engine, small_tokenizer(), {});
+  const FileDescriptor in(::open((folder / "in").c_str(), O_RDONLY));
+  const FileDescriptor out(::open((folder / "out").c_str(), O_RDONLY));
+  const std::size_t before = resident_bytes();
+  const double start = own_seconds();
+  EarlierOutput earlier(folder / "out", false);
+  value_or_throw(earlier.read(out.get()));
+  BatchOptions options;
+  {
+    LineReader reader(in.get(), "in");
+    options.done = value_or_throw(earlier.compare(out.get(), reader, {"in"}));
+  }
+  ::lseek(in.get(), 0, SEEK_SET);
+  BatchJob job(scheduler, small_tokenizer(), std::move(options));
+  BatchJob::Hooks hooks;
+  hooks.write = [](std::string_view) -> Result<void> { return {}; };
+  LineReader reader(in.get(), "in");
+  const auto counts = value_or_throw(job.run(reader, hooks));
+  const double seconds = own_seconds() - start;
+  const std::size_t after = resident_bytes();
+  CHECK(counts.answered == lines / 100);
+  CHECK(counts.done_before == lines - lines / 100);
+  return {static_cast<double>(lines) / seconds, after > before ? after - before : 0};
+}
+
 }  // namespace
+
+TEST_CASE("a run over thousands of lines is gone on with in little memory", "[cpu][batch]") {
+  const Outcome outcome = run_again(20'000);
+  if (!test::kSanitized) CHECK(outcome.grew_bytes < (std::size_t{8} << 20));
+}
+
+// Hidden: it takes some seconds and a GiB of disk.
+TEST_CASE("a run over a million lines is gone on with at 100,000 a second",
+          "[.][cpu][batch][million]") {
+  const Outcome outcome = run_again(1'000'000);
+  fmt::print("{:.0f} lines a second, {} KiB more at the end\n", outcome.lines_per_s,
+             outcome.grew_bytes >> 10);
+  CHECK(outcome.lines_per_s > 100'000);
+  // Some 50 bytes a line; what comparing takes besides is given back.
+  if (!test::kSanitized) CHECK(outcome.grew_bytes < (std::size_t{96} << 20));
+}
 
 TEST_CASE("thousands of lines pass through a batch in little memory", "[cpu][batch]") {
   const Outcome outcome = run(20'000, GENERATE(false, true));

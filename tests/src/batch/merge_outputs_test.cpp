@@ -35,10 +35,11 @@ struct Merge {
     const int fd = ::open((folder / "in").c_str(), O_RDONLY);
     REQUIRE(fd >= 0);
     LineReader reader(fd, "in");
-    auto counts = merge.write(reader, [&](std::string_view lines) -> Result<void> {
-      text += lines;
-      return {};
-    });
+    auto counts =
+        merge.write(reader, BatchFormat::jsonl, false, [&](std::string_view lines) -> Result<void> {
+          text += lines;
+          return {};
+        });
     ::close(fd);
     return counts;
   }
@@ -74,4 +75,27 @@ TEST_CASE("what is missing, twice there or of another input is named", "[cpu][ba
   refused({answer(1, "a") + answer(3, "x") + answer(4, "?") + answer(5, "c")},
           "1 answers have another custom_id than their line (3)");
   refused({"an answer alone\n"}, "line 1 is no answer");
+}
+
+TEST_CASE("custom_ids that several shards answered are told of", "[cpu][batch]") {
+  const TempDir folder;
+  const auto good = [](std::int64_t line, const std::string& id) {
+    return R"({"id": "batch_req_)" + std::to_string(line) + R"(", "custom_id": ")" + id +
+           R"(", "response": {}, "error": null})" + "\n";
+  };
+  std::string input;
+  for (const char* id : {"a", "b", "a", "b", "c"})
+    input += "{\"custom_id\": \"" + std::string(id) + "\"}\n";
+  write_file(folder / "in", input);
+  write_file(folder / "one", good(1, "a") + answer(3, "a") + good(5, "c"));
+  write_file(folder / "two", good(2, "b") + good(4, "b"));
+  OutputMerge merge;
+  value_or_throw(merge.add(folder / "one"));
+  value_or_throw(merge.add(folder / "two"));
+  const FileDescriptor in(::open((folder / "in").c_str(), O_RDONLY));
+  LineReader reader(in.get(), "in");
+  const auto counts = value_or_throw(merge.write(
+      reader, BatchFormat::jsonl, false, [](std::string_view) -> Result<void> { return {}; }));
+  CHECK(counts.lines == 5);
+  CHECK(counts.repeated == "1 answers are to a custom_id that an earlier line has (4)");
 }

@@ -1,5 +1,7 @@
 #include "src/batch/output_file.hpp"
 
+#include <sys/stat.h>
+
 #include <catch2/catch.hpp>
 #include <filesystem>
 
@@ -96,6 +98,43 @@ TEST_CASE("lines that were written as they finished are put in order at the end"
   CHECK(read_file(folder / "out") == "1\n3\n4\n7\n9\n");
 }
 
+TEST_CASE("lines that could not be put in order are so at the next attempt", "[cpu][batch]") {
+  const TempDir folder;
+  auto file = value_or_throw(OutputFile::create(folder / "out", folder / "in", kRefuse));
+  file.remember_lines();
+  for (const std::int64_t line : {2, 3, 1}) {
+    value_or_throw(file.append(std::to_string(line) + "\n"));
+    file.note_line(line, 2);
+  }
+  fs::create_directory(folder / "out.partial.new");
+  CHECK(!file.commit());
+  CHECK(!fs::exists(folder / "out"));
+  CHECK(read_file(folder / "out.partial") == "2\n3\n1\n");
+  fs::remove(folder / "out.partial.new");
+  value_or_throw(file.commit());
+  CHECK(read_file(folder / "out") == "1\n2\n3\n");
+}
+
+TEST_CASE("what a run left that was killed while it rewrote the lines goes", "[cpu][batch]") {
+  const TempDir folder;
+  write_file(folder / "out.partial", "1\n2\n");
+  write_file(folder / "out.partial.new", "1");
+  auto file = value_or_throw(OutputFile::create(folder / "out", folder / "in", kResume));
+  value_or_throw(file.recover(number_of));
+  value_or_throw(file.commit());
+  CHECK(read_file(folder / "out") == "1\n2\n");
+  CHECK(std::distance(fs::directory_iterator(folder.path()), {}) == 1);
+}
+
+TEST_CASE("a folder in the place of OUT.partial is named", "[cpu][batch]") {
+  const TempDir folder;
+  fs::create_directory(folder / "out.partial");
+  const auto refused =
+      OutputFile::check(folder / "out", folder / "in", GENERATE(kRefuse, kReplace, kResume));
+  REQUIRE(!refused);
+  CHECK(refused.error().message.find("out.partial: this is a folder") != std::string::npos);
+}
+
 TEST_CASE("results stand in OUT.partial until they are committed", "[cpu][batch]") {
   const TempDir folder;
   write_file(folder / "in", "x");
@@ -186,6 +225,32 @@ TEST_CASE("two runs never write one output", "[cpu][batch]") {
   value_or_throw(first.append("x\n"));
   value_or_throw(first.commit());
   CHECK(read_file(folder / "out") == "x\n");
+}
+
+TEST_CASE("an output that another run is writing is refused before anything is loaded",
+          "[cpu][batch]") {
+  const TempDir folder;
+  const auto first = value_or_throw(OutputFile::create(folder / "out", folder / "in", kRefuse));
+  const auto second =
+      OutputFile::check(folder / "out", folder / "in", GENERATE(kRefuse, kReplace, kResume));
+  REQUIRE(!second);
+  CHECK(second.error().message.find("another run is writing it") != std::string::npos);
+}
+
+TEST_CASE("an output that was written since it was looked at is noticed", "[cpu][batch]") {
+  const TempDir folder;
+  const std::string left = GENERATE("out", "out.partial");
+  write_file(folder / left, "1\n");
+  CHECK(OutputFile::left(folder / "out") == folder / left);
+  struct stat looked_at {};
+  REQUIRE(::stat((folder / left).c_str(), &looked_at) == 0);
+  {
+    const auto file = value_or_throw(OutputFile::create(folder / "out", folder / "in", kResume));
+    CHECK(file.is_unchanged(looked_at));
+  }
+  write_file(folder / "out.partial", "1\n2\n");
+  const auto file = value_or_throw(OutputFile::create(folder / "out", folder / "in", kResume));
+  CHECK(!file.is_unchanged(looked_at));
 }
 
 TEST_CASE("output = input is refused by any name of the file", "[cpu][batch]") {

@@ -55,7 +55,7 @@ TEST_CASE("generate answers a file of good lines with status 0", "[cpu][cli]") {
   CHECK(ran.status == 0);
   CHECK(ran.out.empty());
   CHECK(ran.err.find("2 answered, 0 failed") != std::string::npos);
-  CHECK(ran.err.find("1 blank lines skipped") != std::string::npos);
+  CHECK(ran.err.find("1 blank line skipped") != std::string::npos);
   const auto lines = lines_of(read_file(folder / "out.jsonl"));
   REQUIRE(lines.size() == 2);
   CHECK(lines[0]["custom_id"] == "a");
@@ -74,6 +74,33 @@ TEST_CASE("generate answers the good lines among bad ones with status 1", "[cpu]
     CHECK(lines[good]["error"].is_null());
   for (const std::size_t bad : {0u, 2u, 3u, 4u})
     CHECK(lines[bad]["error"].is_object());
+}
+
+TEST_CASE("an effort that the checkpoint lacks fails its line alone, and a flag of it the run",
+          "[cpu][cli]") {
+  const TempDir folder;
+  const std::string why = "thinking effort \"low\": this checkpoint knows none, high and max";
+  write_file(folder / "in.jsonl",
+             line("a", "\"max_tokens\": 1, \"reasoning_effort\": \"low\"") +
+                 line("b", "\"max_tokens\": 1, \"reasoning_effort\": \"high\""));
+  const auto ran = generate(folder / "in.jsonl", folder / "out", {"--order", "input"});
+  CHECK(ran.status == 1);
+  const auto lines = lines_of(read_file(folder / "out"));
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[0]["custom_id"] == "a");
+  CHECK(lines[0]["error"]["message"] == "line 1: body.reasoning_effort: " + why);
+  CHECK(lines[1]["error"].is_null());
+  const auto flag = generate(folder / "in.jsonl", folder / "new", {"--thinking", "low"});
+  CHECK(flag.status == 2);
+  CHECK(flag.err.find(why) != std::string::npos);
+  CHECK(!fs::exists(folder / "new"));
+  write_file(folder / "c.toml", "[chat]\nthinking = \"low\"\n");
+  CHECK(generate(folder / "in.jsonl", folder / "new", {"--config", folder / "c.toml"}).status == 2);
+  write_file(folder / "chat.json", R"([{"role": "user", "content": "hi"}])");
+  const auto tokens = run_ingot(
+      {"tokens", "--model", tiny_model(), "--messages", folder / "chat.json", "--thinking", "low"});
+  CHECK(tokens.status == 2);
+  CHECK(tokens.err.find(why) != std::string::npos);
 }
 
 TEST_CASE("generate writes the same file twice", "[cpu][cli]") {
@@ -101,7 +128,21 @@ TEST_CASE("generate takes plain text and writes plain text", "[cpu][cli]") {
   const auto ran =
       generate(folder / "in.txt", "-", {"--text", "--max-tokens", "2", "--temperature", "0"});
   CHECK(ran.status == 0);
-  CHECK(std::count(ran.out.begin(), ran.out.end(), '\n') == 2);
+  const auto count = [](const std::string& text) {
+    return std::count(text.begin(), text.end(), '\n');
+  };
+  // Line by line beside the input, unless that is not wanted.
+  CHECK(count(ran.out) == 3);
+  CHECK(ran.out.find("\n\n") != std::string::npos);
+  CHECK(ran.err.find("1 blank line left blank") != std::string::npos);
+  const auto finish =
+      generate(folder / "in.txt", "-",
+               {"--text", "--order", "finish", "--max-tokens", "2", "--temperature", "0"});
+  CHECK(count(finish.out) == 2);
+  CHECK(finish.err.find("1 blank line skipped") != std::string::npos);
+  write_file(folder / "dos.txt", "one\r\n\r\ntwo\r\n");
+  CHECK(generate(folder / "dos.txt", "-", {"--text", "--max-tokens", "2", "--temperature", "0"})
+            .out == ran.out);
   const auto objects = generate(folder / "in.txt", "-", {"--max-tokens", "2"});
   const auto lines = lines_of(objects.out);
   REQUIRE(lines.size() == 2);

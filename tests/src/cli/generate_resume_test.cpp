@@ -233,6 +233,82 @@ TEST_CASE("what is no output of generate is not gone on with", "[cpu][cli]") {
   CHECK(generate(folder / "in.jsonl", folder / "new", {"--retry-failed"}).status == 2);
 }
 
+TEST_CASE("an output of another input, of another shard or with answers twice is not gone on with",
+          "[cpu][cli]") {
+  const TempDir folder;
+  std::string input, other;
+  for (int i = 0; i < 6; ++i) {
+    input += line(std::to_string(i), 2);
+    other += line("other-" + std::to_string(i), 2);
+  }
+  write_file(folder / "in.jsonl", input);
+  write_file(folder / "other.jsonl", other);
+  const std::vector<std::string> shard{"--shard", "1/2"};
+  REQUIRE(generate(folder / "in.jsonl", folder / "whole", shard).status == 0);
+  const std::string whole = read_file(folder / "whole");
+  const std::string first = whole.substr(0, whole.find('\n') + 1);
+  const bool unfinished = GENERATE(false, true);
+  const std::string left = unfinished ? "out.partial" : "out";
+  const auto refuses = [&](const fs::path& in, const std::string& there,
+                           const std::vector<std::string>& how, std::vector<std::string> why) {
+    write_file(folder / left, there);
+    auto more = how;
+    more.emplace_back("--resume");
+    const auto ran = generate(in, folder / "out", more);
+    CAPTURE(ran.err);
+    CHECK(ran.status == 2);
+    CHECK(std::count(ran.err.begin(), ran.err.end(), '\n') == 1);
+    why.push_back("/" + left + ": its line ");
+    for (const std::string& part : why)
+      CHECK(ran.err.find(part) != std::string::npos);
+    CHECK(read_file(folder / left) == there);
+    CHECK(fs::exists(folder / "out") == !unfinished);
+    CHECK(fs::exists(folder / "out.partial") == unfinished);
+  };
+  refuses(folder / "other.jsonl", whole, shard,
+          {"custom_id \"0\"", "has custom_id \"other-0\"", "/other.jsonl"});
+  refuses(folder / "in.jsonl", whole, {"--shard", "2/2"}, {"custom_id \"0\"", "--shard 2/2"});
+  refuses(folder / "in.jsonl", whole, {"--shard", "1/3"}, {"custom_id \"2\"", "--shard 1/3"});
+  refuses(folder / "in.jsonl", whole + first, shard, {"its line 4 ", "as its line 1 does"});
+  // All of it is good for a run without shards, which does the rest.
+  write_file(folder / left, whole);
+  CHECK(generate(folder / "in.jsonl", folder / "out", {"--resume"}).status == 0);
+  CHECK(lines_of(read_file(folder / "out")).size() == 6);
+}
+
+TEST_CASE("a run from a pipe is gone on with", "[cpu][cli]") {
+  const TempDir folder;
+  std::string input;
+  for (int i = 0; i < 9; ++i)
+    input += i == 4 ? "\n" : line(std::to_string(i), 2);
+  write_file(folder / "in.jsonl", input);
+  REQUIRE(generate(folder / "in.jsonl", folder / "whole", {"--order", "input"}).status == 0);
+  const std::string whole = read_file(folder / "whole");
+  // Lines 2 and 6 are there; those before, between and behind them come.
+  std::istringstream stream(whole);
+  std::string left, one;
+  for (int i = 0; std::getline(stream, one); ++i) {
+    if (i == 1 || i == 4) left += one + "\n";
+  }
+  write_file(folder / "out.partial", left);
+  ProgramOptions options;
+  options.input = input;
+  const std::vector<std::string> how{"--format", "jsonl", "--resume", "--order", "input"};
+  const auto again = generate("-", folder / "out", how, options);
+  CAPTURE(again.err);
+  CHECK(again.status == 0);
+  CHECK(again.err.find("2 were there already") != std::string::npos);
+  CHECK(read_file(folder / "out") == whole);
+  const std::string shifted = line("x", 2) + input;
+  options.input = shifted;
+  const auto refused = generate("-", folder / "out", how, options);
+  CAPTURE(refused.err);
+  CHECK(refused.status == 2);
+  CHECK(refused.err.find("has custom_id \"x\" in standard input") != std::string::npos);
+  CHECK(read_file(folder / "out") == whole);
+  CHECK(std::distance(fs::directory_iterator(folder.path()), {}) == 3);
+}
+
 TEST_CASE("shards are put together, and what is missing is named", "[cpu][cli]") {
   const TempDir folder;
   std::string input;
@@ -275,6 +351,62 @@ TEST_CASE("a template makes a chat of each line's fields", "[cpu][cli]") {
   write_file(folder / "template.json", "[]");
   CHECK(generate(folder / "in.jsonl", folder / "new", {"--template", folder / "template.json"})
             .status == 2);
+}
+
+TEST_CASE("what --merge leaves as it is is not asked of it", "[cpu][cli]") {
+  const TempDir folder;
+  write_file(folder / "in.jsonl", line("a", 2));
+  REQUIRE(generate(folder / "in.jsonl", folder / "out").status == 0);
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{"--text"}, {"--resume"}, {"--shard", "1/2"}}) {
+    std::vector<std::string> how = more;
+    how.insert(how.end(), {"--merge", folder / "out"});
+    const auto ran = generate(folder / "in.jsonl", folder / "merged", how);
+    CHECK(ran.status == 2);
+    CHECK(ran.err.find("leave out " + more.front()) != std::string::npos);
+    CHECK(!fs::exists(folder / "merged"));
+  }
+}
+
+TEST_CASE("an output that may not be written keeps its name when it is gone on with",
+          "[cpu][cli]") {
+  const TempDir folder;
+  write_file(folder / "in.jsonl", line("a", 2));
+  REQUIRE(generate(folder / "in.jsonl", folder / "out").status == 0);
+  const std::string whole = read_file(folder / "out");
+  fs::permissions(folder.path(), fs::perms::all);
+  fs::permissions(folder / "out", fs::perms::owner_read | fs::perms::others_read);
+  ProgramOptions options;
+  options.as_nobody = true;
+  const auto ran = generate(folder / "in.jsonl", folder / "out", {"--resume"}, options);
+  CAPTURE(ran.err);
+  CHECK(ran.status == 2);
+  CHECK(ran.err.find("/out: Permission denied") != std::string::npos);
+  CHECK(read_file(folder / "out") == whole);
+}
+
+TEST_CASE("an input in UTF-16 is refused before anything is made", "[cpu][cli]") {
+  const TempDir folder;
+  write_file(folder / "in.txt", std::string("\xFF\xFEh\0i\0\n\0", 8));
+  const auto ran = generate(folder / "in.txt", folder / "out");
+  CHECK(ran.status == 2);
+  CHECK(ran.err.find("in.txt: it is UTF-16") != std::string::npos);
+  CHECK(!fs::exists(folder / "out"));
+  CHECK(!fs::exists(folder / "out.partial"));
+}
+
+TEST_CASE("statistics that cannot be written are said to be missing, once", "[cpu][cli]") {
+  const TempDir folder;
+  std::string input;
+  for (int i = 0; i < 3; ++i)
+    input += line(std::to_string(i), 2);
+  write_file(folder / "in.jsonl", input);
+  const auto ran =
+      generate(folder / "in.jsonl", folder / "out", {"--stats", "/dev/full", "--quiet"});
+  CAPTURE(ran.err);
+  CHECK(ran.status == 0);
+  CHECK(std::count(ran.err.begin(), ran.err.end(), '\n') == 1);
+  CHECK(ran.err.find("writing statistics to /dev/full: No space left") != std::string::npos);
 }
 
 TEST_CASE("a full disk is waited for, and the run goes on when there is room", "[cpu][cli]") {
@@ -325,4 +457,45 @@ TEST_CASE("a full disk is waited for, and the run goes on when there is room", "
     CHECK(said.find("waiting for room") != std::string::npos);
     CHECK(lines_of(read_file(folder / "out")).size() == 60);
   }
+}
+
+TEST_CASE("a disk too full to bring the lines into order is waited for", "[cpu][cli]") {
+  const TempDir folder;
+  std::string input;
+  for (int i = 0; i < 60; ++i)
+    input += line(std::to_string(i), i % 5 == 0 ? 9 : 2);
+  write_file(folder / "in.jsonl", input);
+  REQUIRE(generate(folder / "in.jsonl", folder / "whole", {"--order", "input"}).status == 0);
+  const auto kib = fs::file_size(folder / "whole") / 1024;
+  fs::create_directory(folder / "disk");
+  // Room for the lines once and a half.
+  const std::string script = fmt::format(
+      "mount -t tmpfs -o size={}k tmpfs \"$1/disk\" || exit 99\n"
+      "\"$2\" generate --model \"$3\" --device cpu --input \"$1/in.jsonl\" --output "
+      "\"$1/disk/out\" --order input --max-batch 3 2> \"$1/err\" & program=$!\n"
+      "i=0; while [ $i -lt 600 ] && ! grep -q 'waiting for room' \"$1/err\" && kill -0 $program; "
+      "do sleep 0.05; i=$((i+1)); done 2> /dev/null\n"
+      "mount -o remount,size={}k \"$1/disk\"; wait $program; status=$?\n"
+      "cp \"$1/disk/out\" \"$1/\" 2> /dev/null; exit $status\n",
+      kib * 3 / 2, kib * 4);
+  ProgramOptions options;
+  options.program = "/usr/bin/unshare";
+  options.environment = {"HOME=/nonexistent", "TERM=dumb", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"};
+  ProgramResult ran;
+  try {
+    ran = run_ingot({"-rm", "/bin/sh", "-c", script, "sh", folder.path(),
+                     fs::absolute(ingot_program()), tiny_model()},
+                    options);
+  } catch (const std::runtime_error&) {
+    ran.status = 99;
+  }
+  if (ran.status == 99 || !fs::exists(folder / "err")) {
+    skip("no file system can be mounted here");
+    return;
+  }
+  const std::string said = read_file(folder / "err");
+  CAPTURE(said);
+  CHECK(ran.status == 0);
+  CHECK(said.find("out.partial.new: No space left on device") != std::string::npos);
+  CHECK(read_file(folder / "out") == read_file(folder / "whole"));
 }

@@ -46,14 +46,22 @@ TEST_CASE("flags reach the command that they are given to", "[cpu][cli]") {
   CHECK(generate.force);
   CHECK(!generate.input_order);
   CHECK(generate.shard.count == 1);
-  const auto night = parsed<GenerateOptions>(
-      {"generate", "--input", "in", "--output", "out", "--order", "input", "--shard", "2/8",
-       "--resume", "--disk-full", "stop", "--merge", "a", "b", "--stats", "s"});
+  const auto night = parsed<GenerateOptions>({"generate", "--input", "in", "--output", "out",
+                                              "--order", "input", "--shard", "2/8", "--resume",
+                                              "--disk-full", "stop", "--stats", "s"});
   CHECK(night.input_order);
   CHECK(night.shard.index == 2);
   CHECK(night.shard.count == 8);
   CHECK(night.stop_when_full);
-  CHECK(night.merge == std::vector<std::filesystem::path>{"a", "b"});
+  const auto merge = parsed<GenerateOptions>(
+      {"generate", "--input", "in", "--output", "out", "--merge", "a", "b"});
+  CHECK(merge.merge == std::vector<std::filesystem::path>{"a", "b"});
+  // Answers alone are known by their place.
+  CHECK(parsed<GenerateOptions>({"generate", "--input", "in", "--output", "out", "--text"})
+            .input_order);
+  CHECK(!parsed<GenerateOptions>(
+             {"generate", "--input", "in", "--output", "out", "--text", "--order", "finish"})
+             .input_order);
   CHECK(generate.settings.keep_thinking);
   const auto score = parsed<ScoreOptions>({"score", "--tokens", "1,2", "--top", "3", "--json"});
   CHECK(score.tokens == "1,2");

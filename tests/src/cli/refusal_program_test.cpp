@@ -226,6 +226,36 @@ TEST_CASE("too much on a pipe is refused within 100 MB", "[cpu][cli]") {
   refused(run_ingot({"score", "--model", tiny_model(), "--input", "-"}, options), "longer than");
 }
 
+TEST_CASE("a file of one long word is refused within 100 MB, and its place is named",
+          "[cpu][cli]") {
+  const TempDir folder;
+  const bool json = GENERATE(false, true);
+  const auto tokens = [&] {
+    std::vector<std::string> arguments{"tokens", "--model", tiny_model(), "--input",
+                                       folder / "t.txt"};
+    if (json) arguments.emplace_back("--json");
+    return run_ingot(arguments);
+  };
+  // Nothing is printed of what stands before it.
+  write_file(folder / "t.txt", repeat("word ", 3 * kMiB) + "x" + repeat("深", 17 * kMiB));
+  refused(tokens(), "from byte 3145724 on");
+  write_file(folder / "t.txt", "");
+  std::filesystem::resize_file(folder / "t.txt", 300'000'000);
+  refused(tokens(), "t.txt: the 16 MiB from byte 0 on are one word");
+}
+
+TEST_CASE("a file of any length has its ids in little memory", "[cpu][cli]") {
+  const TempDir folder;
+  write_file(folder / "t.txt", repeat("word and 12 words.\n", 24 * kMiB));
+  ProgramOptions options;
+  write_file(folder / "out", "");
+  options.output_file = folder / "out";
+  const auto ran = run_ingot(
+      {"tokens", "--model", tiny_model(), "--input", folder / "t.txt", "--json"}, options);
+  CHECK(ran.status == 0);
+  if (!kSanitized) CHECK(ran.peak_bytes < 40 * kMiB);
+}
+
 TEST_CASE("a text that cannot fit the context is not scored, within 100 MB", "[cpu][cli]") {
   const TempDir folder;
   write_file(folder / "t.txt", repeat("word ", 16 * kMiB - 10));

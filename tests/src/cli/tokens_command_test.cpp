@@ -131,6 +131,32 @@ TEST_CASE("tokens writes bytes that are not UTF-8 as replacement characters", "[
   CHECK(nlohmann::json::parse(printed)["prompt"] == "a\uFFFD\uFFFDz");
 }
 
+TEST_CASE("a long file has the ids of its text in one piece", "[cpu][cli]") {
+  const test::TempDir dir;
+  // Parts of a MiB end in the middle of any of these.
+  std::string text = "\n\n";
+  for (int i = 0; text.size() < std::size_t{5} << 19; ++i) {
+    text += "line " + std::to_string(i) + "\xE6\xB7 深度。\r\n \u3000 <think> don't" +
+            std::string(static_cast<std::size_t>(i % 7), i % 2 == 0 ? '\n' : ' ');
+  }
+  test::write_file(dir / "t.txt", text);
+  const Tokenizer tokenizer = value_or_throw(Tokenizer::load(real_model()));
+  TokensOptions options;
+  options.model = real_model();
+  options.input = dir / "t.txt";
+  options.json = true;
+  options.allow_special = GENERATE(false, true);
+  const auto json = nlohmann::json::parse(run(options));
+  std::string mended;
+  CHECK(json["prompt"] == mend_utf8(text, mended));
+  CHECK(json["ids"] == tokenizer.encode(text, options.allow_special ? AddedTokens::recognise
+                                                                    : AddedTokens::as_text));
+  test::write_file(dir / "t.txt", "");
+  CHECK(run(options) == "{\"prompt\": \"\", \"ids\": []}\n");
+  options.json = false;
+  CHECK(run(options) == "0 tokens\n");
+}
+
 TEST_CASE("tokens refuses what it cannot do and says what to do", "[cpu][cli]") {
   const test::TempDir dir;
   TokensOptions options = options_for("x");

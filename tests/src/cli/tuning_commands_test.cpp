@@ -56,25 +56,26 @@ nlohmann::json json_of(const std::string& text) {
 /// What a tuning of the uses for batch 1 on an H200 could have found: for each kernel that has a
 /// choice the last of its candidates, twice as fast as the rest.
 std::vector<TuningRecord> made_records(const std::string& device = "NVIDIA H200",
-                                       int sm_count = 132) {
+                                       int sm_count = 132,
+                                       const PlanScope& scope = {.batch_buckets = {1}}) {
   KernelCacheOptions options;
   options.library_dirs = {fake_nvrtc()};
   const auto kernels = value_or_throw(open_kernel_store(options, 1));
   auto limits = value_or_throw(cu::limits_of_arch("sm_90a"));
   limits.sm_count = sm_count;
-  const auto uses = value_or_throw(kernel_uses(value_or_throw(read_model_config(config_json())),
-                                               {.batch_buckets = {1}}, limits));
+  const auto uses =
+      value_or_throw(kernel_uses(value_or_throw(read_model_config(config_json())), scope, limits));
   const TuningDevice card{
       .name = device, .arch = "sm_90a", .sm_count = sm_count, .driver_branch = "580"};
   std::vector<TuningRecord> records;
   for (const KernelUse& use : uses) {
     if (use.tuning.candidates.size() == 1) continue;
-    TuningRecord record{
-        .key = value_or_throw(key_of(use.tuning, card, 1, policy_text({}, {}), *kernels)),
-        .complete = true,
-        .noise = 0.005,
-        .candidates = {},
-        .rejections = use.tuning.rejections};
+    TuningRecord record{.key = value_or_throw(
+                            key_of(use.tuning, card, scope.tp_size, policy_text({}, {}), *kernels)),
+                        .complete = true,
+                        .noise = 0.005,
+                        .candidates = {},
+                        .rejections = use.tuning.rejections};
     for (const jit::Variant& variant : use.tuning.candidates) {
       record.candidates.push_back({.variant = variant,
                                    .standing = Standing::slower,
@@ -123,7 +124,8 @@ TEST_CASE("prewarm without a GPU compiles the defaults and the tuned choices of 
   CHECK(dry["tuning"] ==
         nlohmann::json::parse(R"([{"device":"NVIDIA H200","arch":"sm_90a","kernels_with_choice":)" +
                               std::to_string(records.size()) + R"(,"tuned":)" +
-                              std::to_string(records.size()) + "}]"));
+                              std::to_string(records.size()) +
+                              R"(,"open":[],"collectives":[],"untried":0}])"));
   const auto warm = run(prewarm(), elsewhere.path());
   CAPTURE(warm.err);
   CHECK(warm.status == 0);
@@ -149,6 +151,45 @@ TEST_CASE("a card of another size has its own choices, and another TP size none"
   CHECK(other["tuning"][0]["tuned"] < other["tuning"][0]["kernels_with_choice"]);
   CHECK(json_of(run(prewarm({"--dry-run", "--json", "--tp", "2"}), home.path()).out)["tuning"]
             .empty());
+}
+
+TEST_CASE("prewarm names the kernels that have no tuning choice, and why", "[cpu][cli][cache]") {
+  const TempDir home;
+  const PlanScope scope{.tp_size = 2, .batch_buckets = {1, 512}, .context_buckets = {4096, 32768}};
+  // As with one card of two and too little time: what a prompt's wide steps have behind a longer
+  // context is never tuned.
+  auto records = made_records("NVIDIA H200", 132, scope);
+  const auto stem = [](const TuningRecord& record) { return record.key.families.front().stem; };
+  const auto is_collective = [&](const TuningRecord& record) {
+    return stem(record) == "all_reduce" || stem(record) == "all_gather";
+  };
+  const auto collectives = std::count_if(records.begin(), records.end(), is_collective);
+  REQUIRE(collectives == 7);  // three sums of both sizes, and one row of logits
+  std::erase_if(records, is_collective);
+  const auto left = std::find_if(records.begin(), records.end(),
+                                 [&](const auto& record) { return stem(record) == "hc_post"; });
+  REQUIRE(left != records.end());
+  const std::string title = "hc_post " + describe(left->key.problem);
+  records.erase(left);
+  publish(records, home.path());
+
+  auto arguments = prewarm({"--dry-run", "--tp", "2"}, "1,512");
+  *std::find(arguments.begin(), arguments.end(), "4096") = "4096,32768";
+  const std::string text = run(arguments, home.path()).out;
+  CHECK_THAT(text, Catch::Contains("\n  not tuned yet: " + title + "\n"));
+  CHECK_THAT(text, Catch::Contains("\n  tuned only on 2 such cards at once, one for each rank: "
+                                   "all_gather 1, all_reduce 6\n"));
+  arguments.push_back("--json");
+  const auto tuning = json_of(run(arguments, home.path()).out)["tuning"][0];
+  CHECK(tuning["open"] == std::vector{title});
+  CHECK(tuning["collectives"].size() == 7);
+  CHECK(tuning["kernels_with_choice"].get<int>() ==
+        tuning["tuned"].get<int>() + 1 + static_cast<int>(collectives));
+  // The lists of keys, the scores, the top and the attention of HCA layers.
+  CHECK(tuning["untried"] == 4);
+  CHECK_THAT(text, Catch::Contains("besides, 4 kernels of prompts' steps of more than 256 tokens"));
+  // What is there for those is not counted: they would not be tuned.
+  CHECK(tuning["tuned"].get<std::size_t>() == records.size() - 4);
 }
 
 TEST_CASE("tuning choices are listed, verified, explained and collected", "[cpu][cli][cache]") {

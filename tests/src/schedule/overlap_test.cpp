@@ -1,12 +1,12 @@
 // The scheduler over an engine whose steps have two halves: what is said is the same, and no more
 // is done than its model says, whatever ends, is cancelled or gives its room back meanwhile.
 #include <catch2/catch.hpp>
-#include <map>
 #include <random>
 
 #include "src/schedule/scheduler.hpp"
 #include "src/text/control_tokens.hpp"
 #include "tests/support/fake_engine.hpp"
+#include "tests/support/scheduler_model.hpp"
 #include "tests/support/small_tokenizer.hpp"
 
 using namespace ingot;
@@ -133,21 +133,15 @@ TEST_CASE("answers are the same whether or not the next step is under way while 
   }
 }
 
-// A scheduler of plain lists, which knows what each request will say: `answer` tokens, of which the
-// last ends it, by its number, by its id or by its text.
+// Requests of which the model knows what they will say.
 namespace {
 
-enum class End { length, id, text };
-
-struct Asked {
-  std::int64_t prompt = 0, answer = 0;
-  End end = End::length;
-};
+using End = ModelRequest::End;
 
 constexpr TokenId kPromptEnd = 250;
 constexpr TokenId kCountsFrom = 10;
 
-ScheduledRequest as_request(const Asked& asked) {
+ScheduledRequest as_request(const ModelRequest& asked) {
   ScheduledRequest request;
   request.generation.name = "a request";
   request.generation.plain = true;
@@ -172,164 +166,6 @@ void say_as_asked(const std::vector<TokenId>& tokens, std::vector<float>& logits
   logits[static_cast<std::size_t>(last ? x : b)] = 1;
 }
 
-class LoopModel {
- public:
-  LoopModel(bool overlaps, SchedulerOptions options, std::int64_t pages, std::int64_t page_tokens)
-      : overlaps_(overlaps),
-        options_(options),
-        pages_(pages),
-        page_tokens_(page_tokens),
-        places_(options.max_batch) {}
-
-  void submit(const Asked& asked) { waiting_.push_back({next_++, asked}); }
-  void cancel(std::int64_t id) {
-    for (auto* list : {&running_, &waiting_}) {
-      for (One& one : *list)
-        one.cancelled |= one.id == id;
-    }
-  }
-
-  bool step() {
-    if (!under_way_) begin();
-    if (under_way_) {
-      end();
-      if (overlaps_) begin();
-    }
-    tell();
-    return under_way_ || !running_.empty() || !waiting_.empty();
-  }
-
-  int steps = 0, preemptions = 0, dropped = 0, said = 0;
-  std::vector<std::int64_t> order;  ///< of the ends
-
- private:
-  struct One {
-    std::int64_t id;
-    Asked asked;
-    std::int64_t fed = 0, said = 0;
-    std::int64_t to_feed = 0;  ///< 0: the prompt
-    bool cancelled = false;
-    bool told = false;  ///< its stop string was seen
-    std::int64_t until() const { return to_feed > 0 ? to_feed : asked.prompt; }
-  };
-
-  std::int64_t pages(std::int64_t tokens) const {
-    return (tokens + page_tokens_ - 1) / page_tokens_;
-  }
-  void count_end() {
-    if (places_ < options_.max_batch && ++ended_ >= places_) {
-      ++places_;
-      ended_ = 0;
-    }
-  }
-  std::vector<std::int64_t> plan() const {
-    std::vector<std::int64_t> counts;
-    std::int64_t prefill = 0;
-    for (const One& one : running_) {
-      std::int64_t count = 1;
-      if (one.fed < one.until()) {
-        const std::int64_t chunk = options_.prefill_chunk;
-        count = std::min(one.until(), (one.fed / chunk + 1) * chunk) - one.fed;
-        if (prefill > 0 && prefill + count > options_.prefill_tokens_per_step) {
-          count = 0;
-        } else {
-          prefill += count;
-        }
-      }
-      counts.push_back(count);
-    }
-    return counts;
-  }
-  void begin() {
-    for (auto* list : {&running_, &waiting_}) {
-      for (const One& one : *list) {
-        if (!one.cancelled) continue;
-        count_end();
-        early_.push_back(one.id);
-      }
-      std::erase_if(*list, [](const One& one) { return one.cancelled; });
-    }
-    while (!waiting_.empty() && std::ssize(running_) < places_) {
-      running_.push_back(waiting_.front());
-      waiting_.erase(waiting_.begin());
-    }
-    if (running_.empty()) return;
-    while (true) {
-      counts_ = plan();
-      std::int64_t needed = 0;
-      for (std::size_t i = 0; i < running_.size(); ++i)
-        needed += pages(running_[i].fed + counts_[i]);
-      if (needed <= pages_) break;
-      ++preemptions;
-      auto newest = std::max_element(running_.begin(), running_.end(),
-                                     [](const auto& a, const auto& b) { return a.id < b.id; });
-      One victim = *newest;
-      running_.erase(newest);
-      victim.to_feed = victim.said > 0 ? victim.asked.prompt + victim.said : 0;
-      victim.fed = 0;
-      waiting_.insert(waiting_.begin(), victim);
-      places_ = std::max(1, static_cast<int>(running_.size()));
-      ended_ = 0;
-    }
-    ++steps;
-    under_way_ = true;
-  }
-  void end() {
-    under_way_ = false;
-    std::vector<One> ahead, behind;
-    for (std::size_t i = 0; i < running_.size(); ++i) {
-      One& one = running_[i];
-      one.fed += counts_[i];
-      const bool more = one.fed < one.until();
-      bool ends = one.told;
-      if (counts_[i] > 0 && !more) {
-        if (one.told || one.cancelled) {
-          ++dropped;
-        } else {
-          ++said;
-          ++one.said;
-          one.to_feed = 0;
-          // The text of the first token is told at once.
-          const bool last = one.said == one.asked.answer;
-          ends = last && (one.asked.end != End::text || one.said == 1);
-          if (last) ending_.push_back(one.id);
-        }
-      }
-      if (ends) {
-        count_end();
-      } else {
-        (more && counts_[i] > 0 ? behind : ahead).push_back(one);
-      }
-    }
-    running_ = std::move(ahead);
-    running_.insert(running_.end(), behind.begin(), behind.end());
-  }
-  void tell() {
-    order.insert(order.end(), early_.begin(), early_.end());
-    early_.clear();
-    for (const std::int64_t id : ending_) {
-      order.push_back(id);
-      for (One& one : running_)
-        one.told |= one.id == id;
-      const auto is_it = [&](const One& one) { return one.id == id; };
-      if (std::erase_if(waiting_, is_it) > 0) count_end();
-      if (!under_way_ && std::erase_if(running_, is_it) > 0) count_end();
-    }
-    ending_.clear();
-  }
-
-  bool overlaps_;
-  SchedulerOptions options_;
-  std::int64_t pages_, page_tokens_;
-  int places_;
-  int ended_ = 0;
-  std::int64_t next_ = 0;
-  bool under_way_ = false;
-  std::vector<One> running_, waiting_;
-  std::vector<std::int64_t> counts_;  ///< of the step that is under way
-  std::vector<std::int64_t> early_, ending_;
-};
-
 }  // namespace
 
 TEST_CASE("the loop does what its model does, whatever ends, is cancelled or gives its room back",
@@ -351,13 +187,13 @@ TEST_CASE("the loop does what its model does, whatever ends, is cancelled or giv
     engine.set_overlaps(overlaps);
     engine.set_pages(pages, page);
     Scheduler scheduler(engine, small_tokenizer(), options);
-    LoopModel model(overlaps, options, pages, page);
+    SchedulerModel model(overlaps, options, pages, page);
     std::vector<std::int64_t> order;
     std::vector<RequestId> ids;
     bool more = true;
     while (ids.size() < 40 || more) {
       for (int arrivals = from(0, 4); arrivals > 0 && ids.size() < 40; --arrivals) {
-        const Asked asked{from(2, 20), from(1, 15), static_cast<End>(from(0, 2))};
+        const ModelRequest asked{from(2, 20), from(1, 15), static_cast<End>(from(0, 2))};
         ScheduledRequest request = as_request(asked);
         request.on_finish = [&order, id = std::ssize(ids), asked](const GenerationResult& result) {
           order.push_back(id);
@@ -377,17 +213,17 @@ TEST_CASE("the loop does what its model does, whatever ends, is cancelled or giv
       if (scheduler.running() + scheduler.waiting() == 0) continue;
       more = scheduler.step();
       REQUIRE(more == model.step());
-      REQUIRE(engine.steps() - engine.refused_steps() == model.steps);
+      REQUIRE(engine.steps() - engine.refused_steps() == model.steps());
       REQUIRE(engine.is_under_way() == (overlaps && more && scheduler.running() > 0));
-      REQUIRE(scheduler.totals().preemptions == model.preemptions);
-      REQUIRE(scheduler.totals().dropped_tokens == model.dropped);
-      REQUIRE(scheduler.totals().generated_tokens == model.said);
-      REQUIRE(order == model.order);
+      REQUIRE(scheduler.totals().preemptions == model.preemptions());
+      REQUIRE(scheduler.totals().dropped_tokens == model.dropped());
+      REQUIRE(scheduler.totals().generated_tokens == model.said());
+      REQUIRE(order == model.order());
     }
     CHECK(order.size() == 40);
     CHECK(engine.live_sequences() == 0);
-    all_dropped += model.dropped;
-    all_preemptions += model.preemptions;
+    all_dropped += model.dropped();
+    all_preemptions += model.preemptions();
   }
   CHECK((all_dropped > 100) == overlaps);
   CHECK(all_preemptions > 100);

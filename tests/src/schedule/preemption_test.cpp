@@ -6,6 +6,7 @@
 
 #include "src/schedule/scheduler.hpp"
 #include "tests/support/fake_engine.hpp"
+#include "tests/support/scheduler_model.hpp"
 #include "tests/support/small_tokenizer.hpp"
 
 using namespace ingot;
@@ -176,114 +177,6 @@ TEST_CASE("requests that have not begun are taken back, the others end", "[cpu][
   CHECK(cancelled == 8);
 }
 
-// A scheduler of plain lists: what may run in a step, by the rules of the page. It knows lengths
-// alone: the answers of its requests are as long as they may be.
-namespace {
-
-class SchedulerModel {
- public:
-  SchedulerModel(SchedulerOptions options, std::int64_t pages, std::int64_t page_tokens)
-      : options_(options), pages_(pages), page_tokens_(page_tokens), places_(options.max_batch) {}
-
-  void submit(std::int64_t prompt, std::int64_t answer) {
-    waiting_.push_back({next_++, prompt, answer});
-  }
-  bool step() {
-    while (!waiting_.empty() && std::ssize(running_) < places_) {
-      running_.push_back(waiting_.front());
-      waiting_.erase(waiting_.begin());
-    }
-    std::vector<std::int64_t> counts;
-    while (true) {
-      counts = plan();
-      std::int64_t needed = 0;
-      for (std::size_t i = 0; i < running_.size(); ++i)
-        needed += pages(running_[i].fed + counts[i]);
-      if (needed <= pages_) break;
-      ++preemptions;
-      auto newest = std::max_element(running_.begin(), running_.end(),
-                                     [](const auto& a, const auto& b) { return a.id < b.id; });
-      One victim = *newest;
-      running_.erase(newest);
-      victim.to_feed = victim.said > 0 ? victim.prompt + victim.said : 0;
-      victim.fed = 0;
-      waiting_.insert(waiting_.begin(), victim);
-      places_ = std::max(1, static_cast<int>(running_.size()));
-      ended_ = 0;
-    }
-    ++steps;
-    std::vector<One> ahead, behind;
-    for (std::size_t i = 0; i < running_.size(); ++i) {
-      One& one = running_[i];
-      one.fed += counts[i];
-      const std::int64_t until = one.to_feed > 0 ? one.to_feed : one.prompt;
-      bool more = false;
-      if (counts[i] > 0) {
-        more = one.fed < until;
-        if (!more) {
-          ++one.said;
-          one.to_feed = 0;
-        }
-      }
-      if (one.said == one.answer) {
-        order.push_back(one.id);
-        if (places_ < options_.max_batch && ++ended_ >= places_) {
-          ++places_;
-          ended_ = 0;
-        }
-        continue;
-      }
-      (more ? behind : ahead).push_back(one);
-    }
-    running_ = std::move(ahead);
-    running_.insert(running_.end(), behind.begin(), behind.end());
-    return !running_.empty() || !waiting_.empty();
-  }
-
-  int steps = 0;
-  int preemptions = 0;
-  std::vector<std::int64_t> order;  ///< of the ends
-
- private:
-  struct One {
-    std::int64_t id, prompt, answer;
-    std::int64_t fed = 0, said = 0;
-    std::int64_t to_feed = 0;  ///< 0: the prompt
-  };
-  std::int64_t pages(std::int64_t tokens) const {
-    return (tokens + page_tokens_ - 1) / page_tokens_;
-  }
-  std::vector<std::int64_t> plan() const {
-    std::vector<std::int64_t> counts;
-    std::int64_t prefill = 0;
-    for (const One& one : running_) {
-      const std::int64_t until = one.to_feed > 0 ? one.to_feed : one.prompt;
-      std::int64_t count = 1;
-      if (one.fed < until) {
-        const std::int64_t chunk = options_.prefill_chunk;
-        count = std::min(until, (one.fed / chunk + 1) * chunk) - one.fed;
-        if (prefill > 0 && prefill + count > options_.prefill_tokens_per_step) {
-          count = 0;
-        } else {
-          prefill += count;
-        }
-      }
-      counts.push_back(count);
-    }
-    return counts;
-  }
-
-  SchedulerOptions options_;
-  std::int64_t pages_, page_tokens_;
-  int places_;
-  int ended_ = 0;
-  std::int64_t next_ = 0;
-  std::vector<One> running_;
-  std::vector<One> waiting_;
-};
-
-}  // namespace
-
 TEST_CASE("the scheduler does what its model does, whatever comes", "[cpu][schedule]") {
   for (std::uint64_t round = 0; round < 60; ++round) {
     CAPTURE(round);
@@ -301,7 +194,7 @@ TEST_CASE("the scheduler does what its model does, whatever comes", "[cpu][sched
     FakeEngine engine;
     engine.set_pages(pages, page);
     Scheduler scheduler(engine, small_tokenizer(), options);
-    SchedulerModel model(options, pages, page);
+    SchedulerModel model(false, options, pages, page);
     std::vector<std::int64_t> order;
     std::int64_t next = 0;
     bool more = true, model_more = true;
@@ -313,16 +206,16 @@ TEST_CASE("the scheduler does what its model does, whatever comes", "[cpu][sched
         request.generation.sampling.ignore_eos = true;
         request.on_finish = [&order, id = next](GenerationResult) { order.push_back(id); };
         (void)value_or_throw(scheduler.submit(std::move(request)));
-        model.submit(static_cast<std::int64_t>(made.prompt), made.answer);
+        model.submit({static_cast<std::int64_t>(made.prompt), made.answer});
         ++next;
       }
       if (scheduler.running() + scheduler.waiting() == 0) continue;
       more = scheduler.step();
       model_more = model.step();
       REQUIRE(more == model_more);
-      REQUIRE(engine.steps() - engine.refused_steps() == model.steps);
-      REQUIRE(scheduler.totals().preemptions == model.preemptions);
-      REQUIRE(order == model.order);
+      REQUIRE(engine.steps() - engine.refused_steps() == model.steps());
+      REQUIRE(scheduler.totals().preemptions == model.preemptions());
+      REQUIRE(order == model.order());
     }
     CHECK(order.size() == 30);
     CHECK(engine.live_sequences() == 0);

@@ -112,6 +112,26 @@ TEST_CASE("each checkpoint's efforts are written and what it lacks is refused by
              Catch::Contains("\"low\"") && Catch::Contains("none, high and max"));
 }
 
+TEST_CASE("an effort is known by its name where the checkpoint has it", "[cpu][text]") {
+  for (const EffortTable table : {EffortTable::april, EffortTable::v0731}) {
+    for (const auto& [name, level] :
+         {std::pair("none", Thinking::none), std::pair("low", Thinking::low),
+          std::pair("high", Thinking::high), std::pair("max", Thinking::max)}) {
+      CAPTURE(name);
+      const auto known = effort_from_name(name, table);
+      const bool there = table == EffortTable::v0731 || level != Thinking::low;
+      REQUIRE(known.has_value() == there);
+      CHECK(check_effort(level, table).has_value() == there);
+      if (there) CHECK(*known == level);
+      if (!there) CHECK(check_effort(level, table).error().message == known.error().message);
+    }
+  }
+  const auto strange = effort_from_name(std::string(1000, '"') + "\n", EffortTable::v0731);
+  REQUIRE(!strange);
+  CHECK(strange.error().message.size() < 250);
+  CHECK_THAT(strange.error().message, Catch::Contains("none, low, high and max"));
+}
+
 TEST_CASE("every special token's text typed by a user stays ordinary text", "[cpu][text]") {
   const Tokenizer& tokenizer = real_tokenizer();
   ChatMessage message;

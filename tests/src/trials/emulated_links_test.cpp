@@ -1,5 +1,6 @@
 // Trials of what all ranks launch together, on ranks that share the emulated card.
 #include <algorithm>
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <fstream>
 
@@ -17,13 +18,26 @@ namespace {
 
 constexpr int kRanks = 2;
 
+// A card runs kernels by a plain function.
+std::atomic<int> g_launches = 0, g_early_launches = 0;
+
+void run_and_count(const cu::CUlaunchConfig& config, void* kernel, const void* arguments) {
+  ++g_launches;
+  for (unsigned i = 0; i < config.numAttrs; ++i) {
+    if (config.attrs[i].id == cu::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+      ++g_early_launches;
+  }
+  test::run_on_emulator(config, kernel, arguments);
+}
+
 ModelConfig small_config() {
   return value_or_throw(read_model_config(test::golden_dir() / "reference/tiny-tp.json"));
 }
 
 struct EmulatedLinks {
   EmulatedLinks()
-      : card(test::emulated_card(std::uint64_t{1} << 30, test::kEmulatedMultiprocessors)),
+      : card(std::make_unique<test::HostCard>(std::uint64_t{1} << 30,
+                                              test::kEmulatedMultiprocessors, run_and_count)),
         store(test::emulated_kernels()) {
     std::vector<cu::Context> contexts;
     for (int rank = 0; rank < kRanks; ++rank)
@@ -91,6 +105,9 @@ TEST_CASE("sums and logits over ranks are tried on all of them, and a wrong one 
     CHECK(value_or_throw(verifier.check(compiled(damaged, request.candidates.front()))));
     CHECK(links.runner->time_us(other));
   }
+  // One that begins early would take the room of the other rank's on this card.
+  CHECK(g_launches > 0);
+  CHECK(g_early_launches == 0);
   // What these ranks cannot be asked.
   auto problem = plan.collectives.front().problem;
   problem.front().value = 4;

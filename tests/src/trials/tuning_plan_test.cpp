@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <map>
 
 #include "src/cli/trial_command.hpp"
 #include "tests/support/temp_dir.hpp"
@@ -77,6 +78,23 @@ TEST_CASE("buckets of one sequence come first, then whole chunks, then larger ba
   CHECK(wide[6].rows == 2048);
   CHECK(wide[6].context == 4096);
   CHECK(wide[7].rows == 512);
+}
+
+TEST_CASE("the experts of a prompt's wide step count in each layer, and come first",
+          "[cpu][trials]") {
+  const auto plan = value_or_throw(
+      trials::tuning_plan(flash(), 1, trials::deployed_buckets({}, {4096}, {4096}, true),
+                          value_or_throw(cu::limits_of_arch("sm_90a"))));
+  REQUIRE(plan.steps.size() == 1);
+  CHECK(place_of(plan.requests, "moe_prefill_sm90") == 0);
+  CHECK(place_of(plan.requests, "attention_slots") > place_of(plan.requests, "hc_pre_wide"));
+  std::map<std::string, int> launches;
+  for (std::size_t i = 0; i < plan.requests.size(); ++i)
+    launches[plan.requests[i].families().front()] += plan.steps[0].launches[i];
+  CHECK(launches["moe_prefill_sm90"] == 2 * flash().num_layers);
+  CHECK(launches["expert_join"] == flash().num_layers);
+  CHECK(launches["rope_kv_append"] == 2 * flash().num_layers);
+  CHECK(launches["attention_slots"] == 1);
 }
 
 TEST_CASE("a trial worker's command line says all that it is told", "[cpu][trials]") {

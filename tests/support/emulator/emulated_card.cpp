@@ -10,9 +10,8 @@
 #include "tests/support/emulator/device.hpp"
 
 namespace ingot::test {
-namespace {
 
-void run(const cu::CUlaunchConfig& config, void* kernel, const void* arguments) {
+void run_on_emulator(const cu::CUlaunchConfig& config, void* kernel, const void* arguments) {
   emulator::Launch launch{.grid = {config.gridDimX, config.gridDimY, config.gridDimZ},
                           .block = {config.blockDimX, config.blockDimY, config.blockDimZ},
                           .smem_bytes = config.sharedMemBytes,
@@ -25,8 +24,6 @@ void run(const cu::CUlaunchConfig& config, void* kernel, const void* arguments) 
   using Entry = void (*)(const emulator::Launch*, const void*);
   reinterpret_cast<Entry>(kernel)(&launch, arguments);
 }
-
-}  // namespace
 
 Result<jit::CompiledKernel> EmulatorCompiler::compile(const jit::CompileJob& job) {
   const std::string stem = job.name.substr(0, job.name.rfind('.'));
@@ -75,7 +72,7 @@ Result<jit::CompiledKernel> EmulatorCompiler::compile(const jit::CompileJob& job
 }
 
 std::unique_ptr<HostCard> emulated_card(std::uint64_t memory_bytes, int multiprocessors) {
-  return std::make_unique<HostCard>(memory_bytes, multiprocessors, run);
+  return std::make_unique<HostCard>(memory_bytes, multiprocessors, run_on_emulator);
 }
 
 }  // namespace ingot::test

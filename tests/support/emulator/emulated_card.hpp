@@ -28,6 +28,9 @@ class EmulatorCompiler : public jit::Compiler {
   std::filesystem::path source_root_, folder_, overlay_;
 };
 
+/// A HostCard::Run.
+void run_on_emulator(const cu::CUlaunchConfig& config, void* kernel, const void* arguments);
+
 /// A Hopper card in the host's memory whose kernels run on the emulator.
 std::unique_ptr<HostCard> emulated_card(std::uint64_t memory_bytes, int multiprocessors);
 

@@ -1,0 +1,90 @@
+#include "src/cli/input_file.hpp"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "src/batch/line_scan.hpp"
+
+namespace ingot {
+namespace {
+
+constexpr std::size_t kPieceBytes = std::size_t{1} << 18;
+
+/// A file that nobody sees and that goes with its descriptor; not open where none can be made.
+FileDescriptor nameless_file(const std::filesystem::path& folder) {
+  FileDescriptor file(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  if (file.is_open()) return file;
+  std::string name = folder / ".ingot-input-XXXXXX";  // not every file system has such files
+  file = FileDescriptor(::mkostemp(name.data(), O_CLOEXEC));
+  if (file.is_open()) (void)::unlink(name.c_str());
+  return file;
+}
+
+}  // namespace
+
+InputFile::InputFile(const std::filesystem::path& path) {
+  if (path == "-") {
+    name_ = "standard input";
+    fd_ = STDIN_FILENO;
+  } else {
+    name_ = path.string();
+    if (std::error_code error; std::filesystem::is_directory(path, error)) {
+      throw EngineError(ErrorCode::invalid_argument,
+                        fmt::format("reading {}: this is a folder, not a file", name_));
+    }
+    fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd_ < 0) {
+      throw EngineError(ErrorCode::not_found,
+                        fmt::format("reading {}: {}", name_, std::strerror(errno)));
+    }
+    owned_ = true;
+  }
+  struct stat status {};
+  if (::fstat(fd_, &status) == 0 && S_ISREG(status.st_mode)) start_ = ::lseek(fd_, 0, SEEK_CUR);
+  if (start_ >= 0) (void)value_or_throw(lines().next());
+}
+
+InputFile::~InputFile() {
+  if (owned_) ::close(fd_);
+}
+
+Result<void> InputFile::keep_lines(std::int64_t lines, const std::filesystem::path& folder) {
+  if (start_ >= 0) return {};
+  const auto failed = [&](std::string_view what) {
+    return fail(ErrorCode::io, fmt::format("{}: {}", what, std::strerror(errno)));
+  };
+  kept_ = nameless_file(folder);
+  const std::string keeping =
+      fmt::format("keeping the first lines of {} in {}", name_, folder.string());
+  if (!kept_.is_open()) return failed(keeping);
+  std::string piece(kPieceBytes, '\0');
+  while (lines > 0) {
+    const ssize_t got = ::read(fd_, piece.data(), piece.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return failed("reading " + name_);
+    if (got == 0) break;
+    const std::string_view bytes(piece.data(), static_cast<std::size_t>(got));
+    if (!write_whole(kept_.get(), bytes)) return failed(keeping);
+    lines -= std::count(bytes.begin(), bytes.end(), '\n');
+  }
+  return {};
+}
+
+LineReader InputFile::lines(std::size_t max_bytes, int wake_fd) {
+  if (start_ >= 0) (void)::lseek(fd_, start_, SEEK_SET);
+  if (!kept_.is_open()) return LineReader(fd_, name_, max_bytes, wake_fd);
+  (void)::lseek(kept_.get(), 0, SEEK_SET);
+  LineReader reader(kept_.get(), name_, max_bytes, wake_fd);
+  reader.then(fd_);
+  return reader;
+}
+
+}  // namespace ingot

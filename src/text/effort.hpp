@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string_view>
+
+#include "runtime/base/error.hpp"
+#include "src/text/chat_message.hpp"
+
+namespace ingot {
+
+/// Which efforts a checkpoint's encoder has (model specification 6.4).
+enum class EffortTable {
+  april,  ///< none, high, max
+  v0731,  ///< none, low, high, max
+};
+
+/// Whether a checkpoint has an effort, wherever it is asked for: in a flag, a setting, a chat or a
+/// line of a batch. Error: invalid_argument, with the effort and those that there are.
+[[nodiscard]] Result<void> check_effort(Thinking thinking, EffortTable table);
+
+/// The effort of that name. Error: as above; names that another service has for efforts of its own
+/// (medium, xhigh) are none of these.
+[[nodiscard]] Result<Thinking> effort_from_name(std::string_view name, EffortTable table);
+
+}  // namespace ingot

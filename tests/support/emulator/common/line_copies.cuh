@@ -1,0 +1,1 @@
+../../../../kernel_templates/common/line_copies.cuh
