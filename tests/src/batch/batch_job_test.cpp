@@ -366,6 +366,36 @@ TEST_CASE("thinking and tool calls have their own fields in the answer", "[cpu][
   CHECK(body["usage"]["completion_tokens_details"]["reasoning_tokens"] == 3);
 }
 
+TEST_CASE("log-probabilities of thinking and of the answer leave out what stands between them",
+          "[cpu][batch]") {
+  Job job;
+  job.engine.set_logits(scripted_text("xyz</think>ok"));
+  const int budget = GENERATE(0, 1, 5);
+  CAPTURE(budget);
+  const Ran ran = job.run(line(
+      "a", fmt::format("\"temperature\": 0, \"reasoning_effort\": \"high\", \"logprobs\": true, "
+                       "\"thinking_budget\": {}",
+                       budget)));
+  REQUIRE(ran.lines.size() == 1);
+  const json& body = ran.lines[0]["response"]["body"];
+  const json& choice = body["choices"][0];
+  const auto texts = [](const json& list) {
+    std::string all;
+    for (const json& token : list)
+      all += token["token"].get<std::string>();
+    return all;
+  };
+  const std::string thought = std::string("xyz").substr(0, static_cast<std::size_t>(budget));
+  const int thinking = std::min(budget, 3);
+  CHECK(choice["message"].value("reasoning_content", "") == thought);
+  CHECK(choice["logprobs"].contains("reasoning_content") == (thinking > 0));
+  if (thinking > 0) CHECK(texts(choice["logprobs"]["reasoning_content"]) == thought);
+  CHECK(texts(choice["logprobs"]["content"]) == choice["message"]["content"].get<std::string>());
+  CHECK(body["usage"]["completion_tokens_details"]["reasoning_tokens"] == thinking);
+  CHECK(body["usage"]["completion_tokens"] ==
+        thinking + 1 + static_cast<int>(choice["logprobs"]["content"].size()));
+}
+
 TEST_CASE("plain text in and out is one line each", "[cpu][batch]") {
   Job job;
   job.options.format = BatchFormat::text;
