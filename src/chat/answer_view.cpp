@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include "src/checkpoint/problems.hpp"
 #include "src/text/json_value.hpp"
 #include "src/text/terminal_text.hpp"
 
@@ -12,11 +13,12 @@ constexpr std::string_view kDim = "\x1b[2m";
 constexpr std::string_view kNormal = "\x1b[0m";
 constexpr std::string_view kClearLine = "\r\x1b[K";
 
-std::size_t characters(std::string_view text) {
+/// How many they are.
+std::string characters(std::string_view text) {
   std::size_t count = 0;
   for (const char c : text)
     count += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  return count;
+  return counted(count, "character");
 }
 
 }  // namespace
@@ -103,8 +105,7 @@ void AnswerView::think(std::string_view text) {
 void AnswerView::show_folded() {
   // Without cursor movement there is only the one line at the end.
   if (!style_.colour) return;
-  write_(fmt::format("{}{}thinking, {} characters{}", kClearLine, kDim, characters(thought_),
-                     kNormal));
+  write_(fmt::format("{}{}thinking, {}{}", kClearLine, kDim, characters(thought_), kNormal));
 }
 
 void AnswerView::set_fold(bool fold) {
@@ -127,10 +128,10 @@ void AnswerView::stop_thinking() {
   if (!thinking_) return;
   thinking_ = false;
   if (style_.fold) {
-    const std::size_t count = characters(thought_);
-    write_(style_.colour ? fmt::format("{}{}(thought for {} characters; Ctrl-T shows it){}\n",
-                                       kClearLine, kDim, count, kNormal)
-                         : fmt::format("(thought for {} characters)\n", count));
+    const std::string count = characters(thought_);
+    write_(style_.colour ? fmt::format("{}{}(thought for {}; Ctrl-T shows it){}\n", kClearLine,
+                                       kDim, count, kNormal)
+                         : fmt::format("(thought for {})\n", count));
     at_line_start_ = true;
     return;
   }

@@ -30,6 +30,11 @@ std::string date_of(std::filesystem::file_time_type time) {
   return {text, std::strftime(text, sizeof text, "%Y-%m-%d %H:%M", &local)};
 }
 
+std::string in_place_text(const ChatSession& session) {
+  const auto tokens = static_cast<std::uint64_t>(session.held_tokens());
+  return fmt::format("{} {} in place", counted(tokens, "token"), tokens == 1 ? "is" : "are");
+}
+
 }  // namespace
 
 OpenSession& ChatLoop::add_session(std::string name, Settings settings) {
@@ -170,7 +175,7 @@ Result<OpenSession*> ChatLoop::open_saved(const std::filesystem::path& file, std
   } else if (auto restored = open.session->restore_sequences(saved->sequences); !restored) {
     state = fmt::format("{}; it is fed again at the next turn", restored.error().message);
   } else {
-    state = fmt::format("{} tokens are in place", open.session->held_tokens());
+    state = in_place_text(*open.session);
     in_place = true;
   }
   const std::string line = fmt::format(
@@ -249,8 +254,8 @@ void ChatLoop::load(std::string_view argument) {
   const std::string name = file_argument(argument, options_.environment.home);
   if (OpenSession* const open = find_open(name)) {
     if (open != now_) leave_for(*open);
-    say(fmt::format("{}: {}, {} tokens are in place.", name,
-                    counted(session().messages().size(), "message"), session().held_tokens()));
+    say(fmt::format("{}: {}, {}.", name, counted(session().messages().size(), "message"),
+                    in_place_text(session())));
     return say_what_waits();
   }
   const auto file = store_.file_of(name);

@@ -108,7 +108,9 @@ TEST_CASE("thinking is dim on a terminal, marked without colour, and absent in a
 
 TEST_CASE("folded thinking is one line, and unfolds to all of it", "[cpu][chat]") {
   Shown shown(kFolded);
-  shown.view.show(reasoning("one\n"));
+  shown.view.show(reasoning("o"));
+  CHECK(shown.on_screen() == "thinking, 1 character\n");
+  shown.view.show(reasoning("ne\n"));
   shown.view.show(reasoning("two"));
   CHECK(shown.on_screen() == "thinking, 7 characters\n");
   shown.view.set_fold(false);
