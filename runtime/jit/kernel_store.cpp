@@ -93,11 +93,15 @@ Result<Manifest> KernelStore::manifest(const KernelRequest& request) const {
                      compiler_ ? (*compiler_)->identity() : CompilerIdentity{});
 }
 
+std::string KernelStore::memory_key(const KernelRequest& request, const Manifest& manifest) {
+  return fmt::format("{} {} {}", manifest.kernel_key(), manifest.compiler_key(),
+                     request.allow_spills);
+}
+
 KernelStore::Outcome KernelStore::get(const KernelRequest& request) {
   const auto wanted = manifest(request);
   if (!wanted) return tl::unexpected(wanted.error());
-  const std::string key =
-      fmt::format("{} {} {}", wanted->kernel_key(), wanted->compiler_key(), request.allow_spills);
+  const std::string key = memory_key(request, *wanted);
   std::promise<Outcome> promise;
   std::shared_future<Outcome> future;
   bool ours = false;
@@ -235,6 +239,37 @@ void KernelStore::save(const CacheEntry& entry) {
                                   "memory and compiled again at the next start",
                                   published.error().message));
   }
+}
+
+EntryPtr KernelStore::find(const KernelRequest& request) {
+  const auto wanted = manifest(request);
+  if (!wanted) return nullptr;
+  const std::string key = memory_key(request, *wanted);
+  {
+    const std::lock_guard lock(mutex_);
+    const auto known = kernels_.find(key);
+    if (known != kernels_.end()) {
+      const std::shared_future<Outcome>& outcome = known->second;
+      const bool over = outcome.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+      return over && outcome.get() ? *outcome.get() : nullptr;
+    }
+  }
+  EntryPtr found;
+  for (const CubinCache& layer : layers_) {
+    auto entry = layer.find(*wanted);
+    if (!entry) continue;
+    if (!entry->is_barred() && reason_against(*entry, request).empty())
+      found = std::make_shared<const CacheEntry>(std::move(*entry));
+    break;
+  }
+  if (!found && (options_.frozen || !compiler_)) found = look_up_any_compiler(*wanted);
+  if (!found) return nullptr;
+  std::promise<Outcome> promise;
+  promise.set_value(found);
+  const std::lock_guard lock(mutex_);
+  ++stats_.hits;
+  kernels_.try_emplace(key, promise.get_future().share());
+  return found;
 }
 
 bool KernelStore::would_compile(const KernelRequest& request) const {

@@ -53,6 +53,10 @@ class KernelStore {
   /// what else Compiler::compile and SourceTree::bundle return.
   [[nodiscard]] Result<std::shared_ptr<const CacheEntry>> get(const KernelRequest& request);
 
+  /// What get() returns where it has not to be compiled: from memory, or from a folder. Null
+  /// otherwise, and while another thread compiles it.
+  std::shared_ptr<const CacheEntry> find(const KernelRequest& request);
+
   /// Whether get() would compile. Reads the entry but keeps nothing.
   bool would_compile(const KernelRequest& request) const;
 
@@ -73,6 +77,7 @@ class KernelStore {
   using Outcome = Result<std::shared_ptr<const CacheEntry>>;
 
   Result<SourceBundle> bundle(const std::string& family) const;
+  static std::string memory_key(const KernelRequest& request, const Manifest& manifest);
   Outcome find_or_compile(const KernelRequest& request, const Manifest& manifest);
   /// The entry in any folder: a kernel or a bar. Damaged ones are counted and reported.
   std::shared_ptr<const CacheEntry> look_up(const Manifest& manifest);

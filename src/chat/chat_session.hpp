@@ -94,6 +94,10 @@ class ChatSession {
   [[nodiscard]] Result<TurnStats> retry(const OnDelta& on_delta, const ShouldStop& should_stop,
                                         const OnPrefill& on_prefill = {});
 
+  /// Lets the engine make something ready for the next turn, while nobody waits for it: a little at
+  /// a time. Whether more may be left. Never throws.
+  bool prepare_turn() noexcept;
+
   /// Adds the result of a tool call of the last answer.
   void add_tool_result(const ToolCall& call, std::string result);
   /// Calls of the last answer that have no result yet.

@@ -1,9 +1,31 @@
-// The state of a conversation as others take it over: a branch of it, and a file.
+// The state of a conversation as others take it over: a branch of it, and a file. And what the
+// engine makes ready for its next turn.
+#include <algorithm>
 #include <utility>
 
 #include "src/chat/chat_session.hpp"
 
 namespace ingot {
+namespace {
+
+/// Of the context beyond what is there, that the next question and its answer may need. Longer ones
+/// wait for what they need first, while they are read and written.
+constexpr std::int64_t kTurnTokens = 2048;
+
+}  // namespace
+
+bool ChatSession::prepare_turn() noexcept {
+  try {
+    const std::int64_t held = live_ ? engine_.length(live_->sequence) : 0;
+    const std::int64_t chunk = options_.scheduler.prefill_chunk;
+    return engine_.prepare({.from = held,
+                            .to = std::min(held + kTurnTokens, engine_.max_context()),
+                            .chunk = static_cast<int>(std::min(chunk, kTurnTokens)),
+                            .asked = options_.sampling.thinking_budget.has_value()});
+  } catch (const std::exception&) {
+    return false;  // the turn will say so
+  }
+}
 
 std::unique_ptr<ChatSession> ChatSession::branch() const {
   auto other = std::make_unique<ChatSession>(engine_, tokenizer_, options_);

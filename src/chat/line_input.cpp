@@ -86,6 +86,7 @@ LineInput::Read LineInput::read(std::string_view prompt, std::string_view contin
   };
   bool stale = false;  // what is on the screen
   bool no_more = false;
+  bool works = hooks_.while_idle != nullptr;  // more may be left to do
   while (true) {
     std::optional<KeyEvent> event;
     if (!kept_.empty()) {
@@ -100,11 +101,16 @@ LineInput::Read LineInput::read(std::string_view prompt, std::string_view contin
         draw();
         stale = false;
       }
-      switch (fill(decoder_.waits() && !decoder_.in_paste() ? kEscapeMs : -1)) {
+      const bool escape = decoder_.waits() && !decoder_.in_paste();
+      switch (fill(escape ? kEscapeMs : works ? 0 : -1)) {
         case Fill::bytes:
           break;
         case Fill::quiet:
-          no_more = true;
+          if (escape) {
+            no_more = true;
+          } else {
+            works = hooks_.while_idle();
+          }
           break;
         case Fill::gone:
           return leave(Kind::gone);

@@ -32,6 +32,9 @@ class LineInput {
     /// The wake descriptor became readable, or something else ran that may have read it. Must leave
     /// it unreadable.
     std::function<Wake()> after_wake;
+    /// While nothing is typed: does a little, for less time than anybody notices, and says whether
+    /// more is left.
+    std::function<bool()> while_idle;
   };
   enum class Kind {
     message,

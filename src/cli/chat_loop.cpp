@@ -113,6 +113,8 @@ LineInput::Read ChatLoop::next_line() {
   bool touched = false;
   while (true) {
     if (interactive_) write_out(joiner_.empty() ? kPrompt : kContinuation);
+    while (!reader_->ready() && interrupt_.requested() == 0 && session().prepare_turn()) {
+    }
     auto line = value_or_throw(reader_->next());
     if (!line && reader_->interrupted()) {
       if (interrupt_.requested() == 0) {
@@ -248,6 +250,7 @@ int ChatLoop::converse() {
       if (interrupt_.take_interrupt()) return LineInput::Wake::interrupt;
       return interrupt_.requested() == 0 ? LineInput::Wake::go_on : LineInput::Wake::leave;
     };
+    hooks.while_idle = [this] { return session().prepare_turn(); };
     input_ =
         std::make_unique<LineInput>(STDIN_FILENO, interrupt_.wake_fd(), history_, std::move(hooks));
   } else {

@@ -148,7 +148,7 @@ class ChatLoop final : private ChatActions {
   void set_system(std::string_view text) override;
   void think(std::string_view argument) override;
   void set(std::string_view assignment) override;
-  void stats(std::string_view on_or_off) override;
+  void stats(std::string_view argument) override;
   void tokens(std::string_view text) override;
   void save(std::string_view name) override;
   void load(std::string_view name) override;

@@ -134,8 +134,10 @@ void ChatLoop::think(std::string_view argument) {
   now_->settings = std::move(changed);
   apply_settings();
   const auto budget = now_->settings.thinking_budget;
-  tell(fmt::format("thinking {}{}\n", now_->settings.thinking,
-                   budget ? fmt::format(", at most {} tokens", *budget) : ""));
+  tell(fmt::format(
+      "thinking {}{}\n", now_->settings.thinking,
+      budget ? fmt::format(", at most {}", counted(static_cast<std::uint64_t>(*budget), "token"))
+             : ""));
 }
 
 void ChatLoop::show_settings() {
@@ -175,7 +177,8 @@ void ChatLoop::set(std::string_view assignment) {
   say(fmt::format("{} = {}", name, show(now_->settings, *spec)));
 }
 
-void ChatLoop::stats(std::string_view on_or_off) {
+void ChatLoop::stats(std::string_view argument) {
+  const std::string on_or_off = unquoted(argument);
   if (on_or_off == "on" || on_or_off == "off") {
     show_stats_ = on_or_off == "on";
     return say(show_stats_ ? "A line after each answer." : "No line after an answer.");

@@ -113,6 +113,13 @@ void ChatLoop::say_what_waits() const {
         "--context N gives more",
         tokens, limit);
   }
+  if (const auto calls = session().open_calls(); !calls.empty()) {
+    const std::string name = for_terminal(calls[0].name);
+    if (interactive_) return say(fmt::format("The last answer calls {}: enter its result.", name));
+    return log::info(
+        "the last answer calls {}; {}", name,
+        options_.prompt ? "it goes without a result" : "what is read next is its result");
+  }
   if (!session().awaits_answer()) return;
   const bool begun = session().messages().back().role == Role::assistant;
   const std::string_view what =

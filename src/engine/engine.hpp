@@ -66,6 +66,16 @@ struct EngineRoom {
   std::int64_t used = 0, total = 0;
 };
 
+/// Steps that may come: of one sequence, by itself, in chunks of a prompt whose logits nobody
+/// wants, and token by token.
+struct StepForecast {
+  /// Tokens that the sequence holds before the first of them, and behind the last.
+  std::int64_t from = 0, to = 0;
+  int chunk = 1;        ///< the most tokens of a chunk
+  bool offered = true;  ///< behind single tokens the engine may choose the next one
+  bool asked = false;   ///< or their logits are wanted
+};
+
 /// NaN that appeared while running: each stays in its own row.
 struct NumericFaults {
   std::int64_t nan_rows = 0;    ///< rows of logits with a NaN among them
@@ -121,6 +131,12 @@ class Engine {
   /// Throws EngineError(invalid_argument) for a token outside the vocabulary, an unknown sequence
   /// or a context overflow, before any state changes.
   virtual std::vector<StepLogits> step(std::span<const SequenceStep> batch) = 0;
+
+  /// Makes something ready that steps to come may need and that takes time when they need it first:
+  /// a few hundredths of a second of work, and nothing that takes much longer. Returns whether more
+  /// may be left. What cannot be made ready is left to the step that needs it, whose error it is
+  /// then. Does nothing while a step is under way.
+  virtual bool prepare(const StepForecast&) { return false; }
 
   /// Whether a step can be had in two halves, between which the caller does something else: then
   /// launch() and finish() are step().

@@ -331,8 +331,15 @@ void DeviceEngine::Impl::plan(std::span<const SequenceStep> batch) {
   end_pass();
 }
 
+bool DeviceEngine::Impl::is_ready(const StepBucket& size) {
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (!ranks[rank].is_ready(size)) return false;
+  }
+  return true;
+}
+
 void DeviceEngine::Impl::make_ready(const StepBucket& size) {
-  if (ranks[0].is_ready(size)) return;
+  if (is_ready(size)) return;
   ranks.run([&](EngineRank& rank) { rank.make_ready(size); });
 }
 

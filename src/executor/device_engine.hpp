@@ -160,6 +160,8 @@ class DeviceEngine final : public Engine {
   void launch(std::span<const SequenceStep> batch) override;
   std::span<StepLogits> finish() override;
   NumericFaults numeric_faults() const override;
+  /// Loads the kernels of one size of step and records its graph, where the kernel cache has them.
+  bool prepare(const StepForecast& forecast) override;
 
   /// From the next step on, whatever DeviceOptions::deterministic said.
   void set_deterministic(bool on);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -111,6 +112,7 @@ struct DeviceEngine::Impl {
   void plan(std::span<const SequenceStep> batch);
   /// Makes a step of this size ready on every rank before any rank runs it.
   void make_ready(const StepBucket& size);
+  bool is_ready(const StepBucket& size);
   /// Queues a pass, and waits for those before it only where they have to be over.
   void queue_pass(std::span<Part> pass);
   void fill_inputs(QueuedPass& pass, std::span<Part> of, const StepBucket& step,
@@ -119,6 +121,11 @@ struct DeviceEngine::Impl {
   void collect();
   /// Rows of the largest pass.
   int step_rows() { return ranks[0].memory.rows(); }
+
+  // device_prepare.cpp
+  bool is_prepared(const StepBucket& size);
+  /// Whether it is from now on. No rank is in the middle of anything afterwards.
+  bool prepare(const StepBucket& size) noexcept;
 
   // device_sampling.cpp
   /// Whether a step chooses this one's token itself.
@@ -140,6 +147,7 @@ struct DeviceEngine::Impl {
   executor::StateChanges changes;  // for the next step
   DeviceStats counted;
   std::optional<StepBucket> newest;  // that ran
+  std::set<StepBucket> left_alone;   // by prepare(), which could not make them ready
 
   // The step that is under way. Lists are kept from step to step for their memory.
   bool under_way = false;

@@ -92,7 +92,7 @@ void DeviceEngine::Impl::queue_pass(std::span<Part> of) {
     return std::ranges::any_of(pass.wanted, [](const LogitRow& one) { return !one.part->sample; });
   };
   if (queued > 0 &&
-      (queued == passes.size() || brings_logits(passes[queued - 1]) || !ranks[0].is_ready(size))) {
+      (queued == passes.size() || brings_logits(passes[queued - 1]) || !is_ready(size))) {
     collect();
   }
   QueuedPass& pass = passes[queued];

@@ -9,6 +9,10 @@
 namespace ingot::executor {
 namespace {
 
+/// Of the card's memory, that nothing takes ahead of time: half of what the memory plan reserves
+/// for code, graphs and scratch stays for steps that nobody foresaw.
+constexpr std::uint64_t kLeftFree = std::uint64_t{1} << 29;
+
 cu::Context made_current(cu::Context context) {
   context.make_current();
   return context;
@@ -55,24 +59,22 @@ bool EngineRank::is_ready(const StepBucket& size) const {
   return !options.graphs || !known->second.ran || known->second.graph.has_value();
 }
 
-void EngineRank::make_ready(const StepBucket& size) {
-  const auto known = buckets.find(size);
-  if (known == buckets.end()) {
-    const bool one_shot = links && links->has_nccl();
-    const auto kernels =
-        size.batch_free
-            ? want_batch_free(library, config, tp_size, size, one_shot)
-            : StepKernels::want(library, config, step_problems(config, tp_size, size, one_shot));
-    library.prepare(options.jobs);
-    const auto scratch_memory = scratch.take(scratch_of(library, kernels));
-    buckets.emplace(size, Bucket{.program = StepProgram(config, size, kernels, library, weights,
-                                                        *state, memory.buffers(), scratch_memory,
-                                                        links ? &*links : nullptr),
-                                 .graph = std::nullopt});
-    return;
-  }
-  Bucket& bucket = known->second;
-  if (!options.graphs || !bucket.ran || bucket.graph) return;
+StepKernels EngineRank::want(const StepBucket& size) {
+  const bool one_shot = links && links->has_nccl();
+  return size.batch_free
+             ? want_batch_free(library, config, tp_size, size, one_shot)
+             : StepKernels::want(library, config, step_problems(config, tp_size, size, one_shot));
+}
+
+void EngineRank::add_bucket(const StepBucket& size, const StepKernels& kernels) {
+  const auto scratch_memory = scratch.take(scratch_of(library, kernels));
+  buckets.emplace(size, Bucket{.program = StepProgram(config, size, kernels, library, weights,
+                                                      *state, memory.buffers(), scratch_memory,
+                                                      links ? &*links : nullptr),
+                               .graph = std::nullopt});
+}
+
+void EngineRank::record(Bucket& bucket) {
   const std::uint64_t free_before = context.free_bytes();
   cu::Capture capture(stream);
   bucket.program.launch(stream);
@@ -81,6 +83,37 @@ void EngineRank::make_ready(const StepBucket& size) {
   const std::uint64_t free_after = context.free_bytes();
   graph_bytes += free_before > free_after ? free_before - free_after : 0;
   ++graphs;
+}
+
+void EngineRank::make_ready(const StepBucket& size) {
+  const auto known = buckets.find(size);
+  if (known == buckets.end()) {
+    const StepKernels kernels = want(size);
+    library.prepare(kernels.all, options.jobs);
+    add_bucket(size, kernels);
+    return;
+  }
+  Bucket& bucket = known->second;
+  if (options.graphs && bucket.ran && !bucket.graph) record(bucket);
+}
+
+bool EngineRank::is_prepared(const StepBucket& size) const {
+  const auto known = buckets.find(size);
+  if (known == buckets.end()) return false;
+  // NCCL sets itself up in the first launch, which is none to record.
+  const bool records = options.graphs && !(links && links->has_nccl());
+  return !records || known->second.graph.has_value();
+}
+
+bool EngineRank::prepare(const StepBucket& size) {
+  if (context.free_bytes() < kLeftFree) return false;
+  if (!buckets.contains(size)) {
+    const StepKernels kernels = want(size);
+    if (!library.prepare_compiled(kernels.all, options.jobs)) return false;
+    add_bucket(size, kernels);
+  }
+  if (!is_prepared(size)) record(buckets.at(size));
+  return true;
 }
 
 void EngineRank::launch(const StepBucket& size) {

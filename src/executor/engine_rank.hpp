@@ -88,6 +88,11 @@ class EngineRank {
   bool is_ready(const StepBucket& size) const;
   /// Makes it so: nothing of any rank may be in flight on a card.
   void make_ready(const StepBucket& size);
+  /// Makes it so ahead of time, its graph included, where nothing has to be compiled for it and the
+  /// card has memory to spare; returns false otherwise. As make_ready().
+  bool prepare(const StepBucket& size);
+  /// Whether prepare() has nothing to do.
+  bool is_prepared(const StepBucket& size) const;
   /// Queues a step that is ready.
   void launch(const StepBucket& size);
   void apply(const StateChanges& changes);
@@ -95,6 +100,9 @@ class EngineRank {
   void finish();
 
  private:
+  StepKernels want(const StepBucket& size);
+  void add_bucket(const StepBucket& size, const StepKernels& kernels);
+  void record(Bucket& bucket);
   void await_nccl();
 
  public:

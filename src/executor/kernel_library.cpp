@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -43,13 +44,33 @@ KernelLibrary::Slot KernelLibrary::add(Use use) {
 
 void KernelLibrary::prepare(int jobs) {
   std::vector<Slot> open;
-  std::vector<TuningRequest> requests;
   for (Slot slot = 0; slot < uses_.size(); ++slot) {
-    if (uses_[slot].ready) continue;
-    open.push_back(slot);
-    requests.push_back(uses_[slot].request);
+    if (!uses_[slot].ready) open.push_back(slot);
   }
-  if (open.empty()) return;
+  (void)prepare_open(open, jobs, true);
+}
+
+void KernelLibrary::prepare(std::span<const Slot> slots, int jobs) {
+  (void)prepare_open(open_of(slots), jobs, true);
+}
+
+bool KernelLibrary::prepare_compiled(std::span<const Slot> slots, int jobs) {
+  return prepare_open(open_of(slots), jobs, false);
+}
+
+std::vector<KernelLibrary::Slot> KernelLibrary::open_of(std::span<const Slot> slots) const {
+  std::set<Slot> open;  // one may serve several launches
+  for (const Slot slot : slots) {
+    if (!uses_[slot].ready) open.insert(slot);
+  }
+  return {open.begin(), open.end()};
+}
+
+bool KernelLibrary::prepare_open(const std::vector<Slot>& open, int jobs, bool compiles) {
+  if (open.empty()) return true;
+  std::vector<TuningRequest> requests;
+  for (const Slot slot : open)
+    requests.push_back(uses_[slot].request);
 
   std::vector<Selection> selections;
   if (records_ != nullptr) {
@@ -83,12 +104,19 @@ void KernelLibrary::prepare(int jobs) {
   for (const auto& [text, variant] : missing)
     found.push_back({variant, nullptr});
   std::atomic<std::size_t> next = 0;
+  std::atomic<bool> uncompiled = false;
   std::optional<Error> failure;
   std::mutex mutex;
   const auto work = [&] {
     for (std::size_t i = next++; i < found.size(); i = next++) {
-      auto entry = kernels_.get(
-          {.variant = *found[i].variant, .arch = scope_.device.arch, .allow_spills = true});
+      const jit::KernelRequest request{
+          .variant = *found[i].variant, .arch = scope_.device.arch, .allow_spills = true};
+      if (!compiles) {
+        found[i].entry = kernels_.find(request);
+        if (!found[i].entry) uncompiled = true;
+        continue;
+      }
+      auto entry = kernels_.get(request);
       const std::lock_guard lock(mutex);
       if (entry) {
         found[i].entry = std::move(*entry);
@@ -104,6 +132,7 @@ void KernelLibrary::prepare(int jobs) {
   for (std::thread& thread : threads)
     thread.join();
   if (failure) throw EngineError(std::move(*failure));
+  if (uncompiled) return false;
   for (const Found& one : found) {
     loaded_.emplace(jit::describe(*one.variant),
                     jit::Kernel::load(context_, one.entry->kernel.cubin, one.variant->family));
@@ -123,6 +152,7 @@ void KernelLibrary::prepare(int jobs) {
                                        .source = selections[i].source,
                                        .forced = selections[i].forced};
   }
+  return true;
 }
 
 ReadyKernel KernelLibrary::load(Slot slot, const jit::Variant& variant,

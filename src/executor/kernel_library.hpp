@@ -106,6 +106,11 @@ class KernelLibrary {
   /// first one, after all others have ended.
   /// @param jobs  kernels that are compiled or read at a time
   void prepare(int jobs);
+  /// The same for some of what is wanted.
+  void prepare(std::span<const Slot> slots, int jobs);
+  /// Likewise, unless something would have to be compiled for it: then none is made ready, and this
+  /// returns false.
+  bool prepare_compiled(std::span<const Slot> slots, int jobs);
 
   const ReadyKernel& at(Slot slot) const { return *uses_[slot].ready; }
 
@@ -152,6 +157,8 @@ class KernelLibrary {
                           KernelScratch& most);
 
   Slot add(Use use);
+  std::vector<Slot> open_of(std::span<const Slot> slots) const;
+  bool prepare_open(const std::vector<Slot>& open, int jobs, bool compiles);
 
   const cu::Context& context_;
   jit::KernelStore& kernels_;

@@ -31,6 +31,9 @@ class FakeEngine final : public Engine {
   /// Once set_pages() has said how many there are.
   std::optional<EngineRoom> room() const override;
   std::vector<StepLogits> step(std::span<const SequenceStep> batch) override;
+  bool prepare(const StepForecast& forecast) override {
+    return prepare_ != nullptr && prepare_(forecast);
+  }
   bool can_overlap() const override { return overlaps_; }
   void launch(std::span<const SequenceStep> batch) override;
   std::span<StepLogits> finish() override;
@@ -56,6 +59,10 @@ class FakeEngine final : public Engine {
   /// Called at the end of each step that has two halves, with its number from 1.
   void set_before_finish(std::function<void(int)> function) {
     before_finish_ = std::move(function);
+  }
+  /// What prepare() does.
+  void set_prepare(std::function<bool(const StepForecast&)> function) {
+    prepare_ = std::move(function);
   }
   /// Called before each step, with its number from 1.
   void set_before_step(std::function<void(int)> function) { before_step_ = std::move(function); }
@@ -91,6 +98,7 @@ class FakeEngine final : public Engine {
   int refused_steps_ = 0;
   LogitsFunction function_;
   std::function<void(int)> before_step_;
+  std::function<bool(const StepForecast&)> prepare_;
   std::function<bool(const SamplingParams&)> takes_;
   bool overlaps_ = false;
   std::vector<Given> under_way_;

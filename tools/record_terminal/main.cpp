@@ -6,6 +6,7 @@
 //   key NAME      ctrl-c, ctrl-d, ctrl-t, up, tab
 //   wait TEXT     until this is written
 //   pause MS
+//   # and anything is a remark
 #include <fmt/core.h>
 
 #include <chrono>
@@ -59,7 +60,7 @@ void step(PtyProgram& program, const std::string& line) {
     if (!program.wait_for(text, 120)) throw std::runtime_error("never written: " + text);
   } else if (name == "pause") {
     wait_until(program, milliseconds(std::stoi(text)));
-  } else if (!name.empty()) {
+  } else if (!name.empty() && name != "#") {
     throw std::runtime_error("no such step: " + line);
   }
 }

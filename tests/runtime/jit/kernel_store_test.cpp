@@ -61,6 +61,38 @@ TEST_CASE("the first start compiles, the second finds everything", "[cpu][jit][c
   CHECK(test::damage_in(folder.path()).empty());
 }
 
+TEST_CASE("find gives what get would without compiling, and nothing else", "[cpu][jit][cache]") {
+  const test::TempDir folder;
+  const auto compiler = fake();
+  auto first = make_store({folder.path()}, compiler);
+  CHECK(first.find(request(1)) == nullptr);
+  CHECK(compiler->compiles() == 0);
+  const auto made = first.get(request(1));
+  REQUIRE(made);
+  CHECK(first.find(request(1)) == *made);  // from memory
+
+  auto second = make_store({folder.path()}, compiler);
+  const auto found = second.find(request(1));
+  REQUIRE(found != nullptr);
+  CHECK(found->kernel.cubin == (*made)->kernel.cubin);
+  CHECK(second.stats().hits == 1);
+  CHECK(second.get(request(1)).value() == found);  // which was kept
+  CHECK(second.stats().hits == 1);
+  CHECK(second.find(request(2)) == nullptr);
+  CHECK(second.get(request(2)).has_value());  // and is no failure that is remembered
+  // What is barred stays so, and what another asks for is not waited for.
+  REQUIRE(second.bar(request(2), "wrong").has_value());
+  CHECK(second.find(request(2)) == nullptr);
+  CHECK(make_store({folder.path()}, compiler).find(request(2)) == nullptr);
+  compiler->before = [&] { CHECK(second.find(request(3)) == nullptr); };
+  REQUIRE(second.get(request(3)));
+  compiler->before = [] {};
+  // Without a compiler, or frozen, the entry of another one serves.
+  CHECK(store_without_compiler(folder.path()).find(request(1)) != nullptr);
+  CHECK(make_store({folder.path()}, fake({"13.1", "other"}), true).find(request(1)) != nullptr);
+  CHECK(make_store({folder.path()}, fake({"13.1", "other"})).find(request(1)) == nullptr);
+}
+
 TEST_CASE("a kernel that many threads want is compiled once, without a lock", "[cpu][jit][cache]") {
   const test::TempDir folder;
   const auto compiler = fake();

@@ -565,3 +565,37 @@ TEST_CASE("an engine without room refuses the turn and gets this session's back"
   branch->release_state();
   CHECK(talk.ask("more").reused_tokens == 0);
 }
+
+TEST_CASE("the engine hears what the next turn may need, and its failure stays its own",
+          "[cpu][chat]") {
+  FakeEngine engine;
+  engine.set_logits(scripted_text("ok"));
+  engine.set_max_context(3000);
+  ChatSessionOptions with = options();
+  with.scheduler.prefill_chunk = 64;
+  std::vector<StepForecast> heard;
+  engine.set_prepare([&](const StepForecast& forecast) {
+    heard.push_back(forecast);
+    return heard.size() < 3;
+  });
+  Talk talk(engine, with);
+  while (talk.session.prepare_turn()) {
+  }
+  REQUIRE(heard.size() == 3);
+  CHECK(heard[2].from == 0);
+  CHECK(heard[2].to == 2048);
+  CHECK(heard[2].chunk == 64);
+  CHECK(heard[2].offered);
+  CHECK(!heard[2].asked);
+  const TurnStats turn = talk.ask(std::string(2000, 'q'));
+  SamplingParams sampling = with.sampling;
+  sampling.thinking_budget = 10;
+  talk.session.set_sampling(sampling);
+  CHECK(!talk.session.prepare_turn());
+  CHECK(heard[3].from == turn.context_tokens);
+  CHECK(heard[3].to == 3000);
+  CHECK(heard[3].asked);  // where thinking is closed, the engine does not choose
+  engine.set_prepare(
+      [](const StepForecast&) -> bool { throw EngineError(ErrorCode::cuda, "no memory"); });
+  CHECK(!talk.session.prepare_turn());
+}

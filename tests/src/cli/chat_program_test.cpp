@@ -236,7 +236,7 @@ TEST_CASE("quotes around a setting's value are taken off, and nothing in them cl
       "/set stop \"\"\n/set stop\n"
       "/set temperature \"0.5\"\n/set temperature\n/set max_tokens '7'\n/set max_tokens\n"
       "/set thinking \"high\"\n/set thinking_budget \"5\"\n/think \"none\" budget \"6\"\n"
-      "/think budget 'unset'\n/set keep_thinking \"true\"\n/set keep_thinking\n"
+      "/think budget 1\n/think budget 'unset'\n/set keep_thinking \"true\"\n/set keep_thinking\n"
       "/system \"be brief\"\n/system\n/set system 'none'\n/system\n/system \"say \\\"a\\\"\"\n"
       "/system\n/system \"a\" or \"b\"\n/system\n/system \"\"\n/system\n");
   CHECK(ran.err.empty());
@@ -247,6 +247,7 @@ TEST_CASE("quotes around a setting's value are taken off, and nothing in them cl
         "stop = []\n"
         "temperature = 0.5\nmax_tokens = 7\n"
         "thinking high\nthinking none, at most 6 tokens\n"
+        "thinking none, at most 1 token\n"
         "thinking none\nkeep_thinking = true\n"
         "be brief\nnone\nsay \"a\"\n"
         "\"a\" or \"b\"\nThere is no system message.\n");

@@ -1,8 +1,12 @@
 // `ingot chat` over an engine that answers by a script: what it shows and what it does with it.
+#include <fmt/core.h>
+
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <regex>
+#include <thread>
 
 #include "tests/src/cli/chat_on_terminal.hpp"
 #include "tests/support/run_program.hpp"
@@ -24,8 +28,9 @@ constexpr std::string_view kTools =
     R"([{"type": "function", "function": {"name": "weather", "parameters": {}}}])";
 
 struct Scripted {
-  explicit Scripted(std::vector<std::string_view> answers, int step_ms = 0) {
-    std::string script = std::to_string(step_ms);
+  explicit Scripted(std::vector<std::string_view> answers, int step_ms = 0, int preparations = 0,
+                    int prepare_ms = 0) {
+    std::string script = fmt::format("{} {} {}", step_ms, preparations, prepare_ms);
     for (const std::string_view answer : answers)
       script += "\n---\n" + std::string(answer);
     write_file(folder / "script", script);
@@ -145,6 +150,18 @@ TEST_CASE("the model's call is shown, and the user's result answered", "[cpu][cl
             R"({"role": "tool", "content": "{\"rain\":\n true}", "tool_call_id": "call_1"})") !=
         std::string::npos);
   CHECK(lines.find(R"("name": "weather")") != std::string::npos);
+}
+
+TEST_CASE("a session that waits for the result of a call says so when it is gone on with",
+          "[cpu][cli]") {
+  const Scripted script({kCall, "sunny"});
+  CHECK(script.pipe("weather?\n", {"--session", "s", "--tool", script.folder / "tools.json"}, true)
+            .status == 0);
+  constexpr std::string_view kCalls = "the last answer calls weather; ";
+  const auto told = script.pipe("20 degrees\n", {"--session", "s"}, true);
+  CHECK(told.err.find(std::string(kCalls) + "what is read next is its result") !=
+        std::string::npos);
+  CHECK(told.out == "sunny\n");
 }
 
 TEST_CASE("a command of the user's answers the model's calls, only when asked for", "[cpu][cli]") {
@@ -316,6 +333,40 @@ TEST_CASE("the line of a prompt that was stopped says how far it was read", "[cp
   CHECK(program->out().find("first token") == std::string::npos);
   enter(*program, "/stats");
   CHECK(program->out().find("0 answers in ") != std::string::npos);
+}
+
+TEST_CASE("what the engine makes ready at the prompt holds up no key, answer or leaving",
+          "[cpu][cli][pty]") {
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  {
+    const Scripted script({"hello"}, 0, 3, 10);
+    const auto program = script.terminal();
+    const auto done = script.folder / "script.prepared";
+    while (!std::filesystem::exists(done) && Clock::now() - begin < std::chrono::seconds(30))
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    CHECK(std::filesystem::exists(done));  // with nothing typed
+    program->send(kCtrlD);
+    CHECK(program->wait() == 0);
+  }
+  // All of it would take 50 s.
+  const auto start = Clock::now();
+  const Scripted script({"hello"}, 0, 1000, 50);
+  const auto program = script.terminal();
+  enter(*program, "hi");
+  CHECK(program->out().find("hello") != std::string::npos);
+  enter(*program, "/think none");
+  program->send("dropped");
+  REQUIRE(program->wait_for("dropped"));
+  program->send(kCtrlC);
+  REQUIRE(program->wait_for("^C"));
+  program->send(kCtrlC);
+  REQUIRE(program->wait_for("Once more to leave"));
+  program->send(kCtrlC);
+  CHECK(program->wait() == 130);
+  CHECK(script.pipe("hi\nhi\n").out == "hello\nhello\n");  // where nobody is waited for: none
+  CHECK(Clock::now() - start < std::chrono::seconds(25));
+  CHECK_FALSE(std::filesystem::exists(script.folder / "script.prepared"));
 }
 
 TEST_CASE("a context that fills up is shown, warned of, and never cut behind the user's back",

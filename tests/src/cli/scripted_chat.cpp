@@ -1,7 +1,9 @@
 // `ingot chat` over an engine that answers what a file tells it to, for what no small model says by
 // itself: thinking, calls of functions, characters and stop strings that several tokens make up.
 //   scripted_chat SCRIPT chat [FLAG…]
-// SCRIPT: the milliseconds that a step takes, then the answers; each begins with a line "---". The
+// SCRIPT: the milliseconds that a step takes, and perhaps how often the engine has something to
+// make ready before a turn, and how many that takes (at the end SCRIPT.prepared is there); then the
+// answers; each begins with a line "---". The
 // answer to the Nth question of a prompt is the Nth; after the last it begins again. Control tokens
 // are recognised in them; EOS follows by itself.
 #include <chrono>
@@ -9,6 +11,7 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -27,6 +30,8 @@ namespace {
 
 struct Script {
   int step_ms = 0;
+  int preparations = 0, prepare_ms = 0;
+  std::string prepared;
   std::vector<std::vector<TokenId>> answers;
 };
 
@@ -34,7 +39,8 @@ Script read_script(const char* file) {
   std::ifstream in(file);
   const std::string text{std::istreambuf_iterator<char>(in), {}};
   Script script;
-  script.step_ms = std::stoi(text);
+  script.prepared = std::string(file) + ".prepared";
+  std::istringstream(text) >> script.step_ms >> script.preparations >> script.prepare_ms;
   constexpr std::string_view kMark = "\n---\n";
   for (std::size_t at = text.find(kMark); at != std::string::npos;) {
     const std::size_t begin = at + kMark.size();
@@ -51,6 +57,13 @@ std::unique_ptr<FakeEngine> scripted_engine(Script script) {
     engine->set_before_step(
         [ms = script.step_ms](int) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); });
   }
+  engine->set_prepare([left = script.preparations, ms = script.prepare_ms,
+                       done = script.prepared](const StepForecast&) mutable {
+    if (left == 0) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+    if (--left == 0) std::ofstream{done};
+    return left > 0;
+  });
   const TokenId assistant = control_id(control::kAssistant);
   engine->set_logits([script = std::move(script), assistant](const std::vector<TokenId>& tokens,
                                                              std::vector<float>& logits) {
