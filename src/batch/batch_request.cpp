@@ -172,7 +172,7 @@ Result<void> take_thinking(RequestFields& body, const BatchDefaults& defaults,
   if (auto taken = take(body.string("reasoning_effort"), effort); !taken) return taken;
   std::optional<Thinking> asked;
   if (effort) {
-    const auto known = effort_from_name(*effort, defaults.efforts);
+    const auto known = effort_of_request(*effort, defaults.efforts);
     if (!known) return invalid("body.reasoning_effort: " + known.error().message);
     asked = *known;
   }

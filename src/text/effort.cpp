@@ -50,4 +50,12 @@ Result<Thinking> effort_from_name(std::string_view name, EffortTable table) {
   return refuse(name, table);
 }
 
+Result<Thinking> effort_of_request(std::string_view name, EffortTable table) {
+  if (table == EffortTable::april) {
+    if (name == "low" || name == "medium") return Thinking::high;
+    if (name == "xhigh") return Thinking::max;
+  }
+  return effort_from_name(name, table);
+}
+
 }  // namespace ingot

@@ -17,8 +17,11 @@ enum class EffortTable {
 /// line of a batch. Error: invalid_argument, with the effort and those that there are.
 [[nodiscard]] Result<void> check_effort(Thinking thinking, EffortTable table);
 
-/// The effort of that name. Error: as above; names that another service has for efforts of its own
-/// (medium, xhigh) are none of these.
+/// The effort of that name. Error: as above.
 [[nodiscard]] Result<Thinking> effort_from_name(std::string_view name, EffortTable table);
+
+/// The effort that a request in the API's form asks for: the checkpoint's, and for the April one
+/// also low and medium, which the API takes as high, and xhigh, as max. Error: as above.
+[[nodiscard]] Result<Thinking> effort_of_request(std::string_view name, EffortTable table);
 
 }  // namespace ingot

@@ -149,11 +149,16 @@ TEST_CASE("a line has the efforts of the checkpoint's table, and no others", "[c
                                            "\": this checkpoint knows " + std::string(known));
     }
   };
-  for (const char* name : {"low", "minimal", "medium", "xhigh", "HIGH", ""})
+  // As the API takes them for this checkpoint.
+  CHECK(effort(R"("reasoning_effort": "low")") == Thinking::high);
+  CHECK(effort(R"("reasoning_effort": "medium")") == Thinking::high);
+  CHECK(effort(R"("reasoning_effort": "xhigh")") == Thinking::max);
+  for (const char* name : {"minimal", "HIGH", ""})
     refused_by_name(name, "none, high and max");
   defaults.efforts = EffortTable::v0731;
   CHECK(effort(R"("reasoning_effort": "low")") == Thinking::low);
-  refused_by_name("medium", "none, low, high and max");
+  for (const char* name : {"medium", "xhigh"})
+    refused_by_name(name, "none, low, high and max");
 }
 
 TEST_CASE("a batch line of null is refused", "[cpu][batch]") {

@@ -79,16 +79,18 @@ TEST_CASE("generate answers the good lines among bad ones with status 1", "[cpu]
 TEST_CASE("an effort that the checkpoint lacks fails its line alone, and a flag of it the run",
           "[cpu][cli]") {
   const TempDir folder;
-  const std::string why = "thinking effort \"low\": this checkpoint knows none, high and max";
+  const std::string knows = ": this checkpoint knows none, high and max";
+  const std::string why = "thinking effort \"low\"" + knows;
   write_file(folder / "in.jsonl",
-             line("a", "\"max_tokens\": 1, \"reasoning_effort\": \"low\"") +
+             line("a", "\"max_tokens\": 1, \"reasoning_effort\": \"minimal\"") +
                  line("b", "\"max_tokens\": 1, \"reasoning_effort\": \"high\""));
   const auto ran = generate(folder / "in.jsonl", folder / "out", {"--order", "input"});
   CHECK(ran.status == 1);
   const auto lines = lines_of(read_file(folder / "out"));
   REQUIRE(lines.size() == 2);
   CHECK(lines[0]["custom_id"] == "a");
-  CHECK(lines[0]["error"]["message"] == "line 1: body.reasoning_effort: " + why);
+  CHECK(lines[0]["error"]["message"] ==
+        "line 1: body.reasoning_effort: thinking effort \"minimal\"" + knows);
   CHECK(lines[1]["error"].is_null());
   const auto flag = generate(folder / "in.jsonl", folder / "new", {"--thinking", "low"});
   CHECK(flag.status == 2);
