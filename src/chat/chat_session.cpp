@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "src/text/chat_order.hpp"
-#include "src/text/control_tokens.hpp"
 #include "src/text/prompt_length.hpp"
 
 namespace ingot {
@@ -219,42 +218,6 @@ void ChatSession::number_calls(std::vector<ToolCall>& calls) const {
   for (ToolCall& call : calls) {
     if (call.id.empty()) call.id = "call_" + std::to_string(++number);
   }
-}
-
-std::int64_t ChatSession::held_tokens() const {
-  const std::int64_t held = live_ ? engine_.length(live_->sequence) : 0;
-  // What was taken back lies there until the next turn, and is no part of the conversation.
-  return std::min(held, context_tokens());
-}
-
-// How much of the conversation was said: what ends its last answer comes with the next question.
-std::size_t ChatSession::said_size(std::span<const TokenId> prompt) const {
-  const ChatMessage& last = messages_.back();
-  if (last.role != Role::assistant || last.continues || last.task != Task::none) {
-    return prompt.size();
-  }
-  std::size_t size = prompt.size() - 1;  // EOS
-  // An answer that was cut off while it was thought.
-  const bool thinks = options_.encoding.thinking != Thinking::none && !last.reasoning.empty();
-  if (thinks && last.content.empty() && last.tool_calls.empty() && size > 0 &&
-      prompt[size - 1] == tokenizer_.added_token(control::kThinkEnd)) {
-    --size;
-  }
-  return size;
-}
-
-std::int64_t ChatSession::context_tokens() const {
-  if (context_tokens_) return *context_tokens_;
-  if (messages_.empty()) return 0;
-  ChatEncodingOptions encoding = options_.encoding;
-  encoding.generation_prompt = false;
-  const auto rendered = render_chat(messages_, encoding);
-  if (!rendered) return 0;  // no turn can take anything then
-  const std::vector<TokenId> prompt = encode_prompt(tokenizer_, *rendered, encoding.allow_special);
-  // What the engine holds of it may be cut into tokens in another way.
-  const PromptMatch match = live_ ? match_prompt(tokenizer_, live_->tokens, prompt) : PromptMatch{};
-  return static_cast<std::int64_t>(match.kept + std::max(said_size(prompt), match.resume) -
-                                   match.resume);
 }
 
 std::string_view ChatSession::system() const {

@@ -1,9 +1,10 @@
-// The state of a conversation as others take it over: a branch of it, and a file. And what the
-// engine makes ready for its next turn.
+// The state of a conversation: what it takes of the context, what the engine makes ready for its
+// next turn, and how others take it over, a branch of it or a file.
 #include <algorithm>
 #include <utility>
 
 #include "src/chat/chat_session.hpp"
+#include "src/text/control_tokens.hpp"
 
 namespace ingot {
 namespace {
@@ -13,6 +14,42 @@ namespace {
 constexpr std::int64_t kTurnTokens = 2048;
 
 }  // namespace
+
+std::int64_t ChatSession::held_tokens() const {
+  const std::int64_t held = live_ ? engine_.length(live_->sequence) : 0;
+  // What was taken back lies there until the next turn, and is no part of the conversation.
+  return std::min(held, context_tokens());
+}
+
+// How much of the conversation was said: what ends its last answer comes with the next question.
+std::size_t ChatSession::said_size(std::span<const TokenId> prompt) const {
+  const ChatMessage& last = messages_.back();
+  if (last.role != Role::assistant || last.continues || last.task != Task::none) {
+    return prompt.size();
+  }
+  std::size_t size = prompt.size() - 1;  // EOS
+  // An answer that was cut off while it was thought.
+  const bool thinks = options_.encoding.thinking != Thinking::none && !last.reasoning.empty();
+  if (thinks && last.content.empty() && last.tool_calls.empty() && size > 0 &&
+      prompt[size - 1] == tokenizer_.added_token(control::kThinkEnd)) {
+    --size;
+  }
+  return size;
+}
+
+std::int64_t ChatSession::context_tokens() const {
+  if (context_tokens_) return *context_tokens_;
+  if (messages_.empty()) return 0;
+  ChatEncodingOptions encoding = options_.encoding;
+  encoding.generation_prompt = false;
+  const auto rendered = render_chat(messages_, encoding);
+  if (!rendered) return 0;  // no turn can take anything then
+  const std::vector<TokenId> prompt = encode_prompt(tokenizer_, *rendered, encoding.allow_special);
+  // What the engine holds of it may be cut into tokens in another way.
+  const PromptMatch match = live_ ? match_prompt(tokenizer_, live_->tokens, prompt) : PromptMatch{};
+  return static_cast<std::int64_t>(match.kept + std::max(said_size(prompt), match.resume) -
+                                   match.resume);
+}
 
 bool ChatSession::prepare_turn() noexcept {
   try {
