@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ingot {
 
@@ -61,5 +62,13 @@ class ByteReader {
   std::string_view taken_;
   bool ok_ = true;
 };
+
+/// The values that bytes are, of whatever alignment; a part of one at the end is left out. Bytes of
+/// nothing may be a null pointer, which memcpy does not take.
+template <class T>
+void assign_values(std::vector<T>& to, std::string_view bytes) {
+  to.resize(bytes.size() / sizeof(T));
+  if (!to.empty()) std::memcpy(to.data(), bytes.data(), to.size() * sizeof(T));
+}
 
 }  // namespace ingot

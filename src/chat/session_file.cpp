@@ -109,8 +109,7 @@ bool take(ByteReader& in, SavedSequence& sequence) {
   sequence.longest = in.u64();
   sequence.state = in.text();
   if (!in.ok() || tokens.size() % sizeof(TokenId) != 0) return false;
-  sequence.tokens.resize(tokens.size() / sizeof(TokenId));
-  std::memcpy(sequence.tokens.data(), tokens.data(), tokens.size());
+  assign_values(sequence.tokens, tokens);
   return std::all_of(sequence.tokens.begin(), sequence.tokens.end(),
                      [](TokenId token) { return token >= 0; });
 }

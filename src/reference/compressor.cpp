@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstring>
 #include <limits>
 
 #include "src/reference/linear.hpp"
@@ -161,8 +160,7 @@ bool CompressorState::read(ByteReader& in, std::int64_t length, std::int64_t sho
   if (!in.ok() || pool.size() != static_cast<std::size_t>(values) * sizeof(std::uint16_t)) {
     return false;
   }
-  pool_.resize(static_cast<std::size_t>(values));
-  std::memcpy(pool_.data(), pool.data(), pool.size());
+  assign_values(pool_, pool);
   return true;
 }
 

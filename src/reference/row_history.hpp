@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -77,8 +76,7 @@ class RowHistory {
     }
     first_ = from;
     end_ = to;
-    values_.resize(bytes.size() / sizeof(T));
-    std::memcpy(values_.data(), bytes.data(), bytes.size());
+    assign_values(values_, bytes);
     return true;
   }
 

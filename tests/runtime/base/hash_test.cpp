@@ -66,3 +66,11 @@ TEST_CASE("a byte stream reads back what was written and stops at its end", "[cp
   CHECK(lying.text().empty());
   CHECK_FALSE(lying.ok());
 }
+
+TEST_CASE("values are made of bytes, of none too", "[cpu][base]") {
+  std::vector<std::uint16_t> values = {7};
+  assign_values(values, std::string_view("x\x01\x00\x02\x01", 5).substr(1));
+  CHECK(values == std::vector<std::uint16_t>{1, 0x102});
+  assign_values(values, {});
+  CHECK(values.empty());
+}
