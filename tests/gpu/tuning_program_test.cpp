@@ -89,7 +89,7 @@ TEST_CASE("a tuning that is killed or interrupted leaves whole entries, and the 
 }
 
 TEST_CASE("the first answer on a GPU is preceded by a tuning within its budget, the second by none",
-          "[gpu][tuning][program][long]") {
+          "[gpu][tuning][program][long][alone]") {
   if (!is_possible()) return;
   const auto model = configs() / "models/ingot-tiny";
   if (!fs::exists(model) && test::skip("needs the built-in model")) return;
