@@ -10,6 +10,7 @@
 #include "src/batch/line_template.hpp"
 #include "src/batch/request_fields.hpp"
 #include "src/text/json_value.hpp"
+#include "src/text/text_check.hpp"
 
 namespace ingot {
 namespace {
@@ -471,6 +472,9 @@ BatchResult<BatchRequest> parse_template_line(InputLine line, const BatchDefault
 
 BatchResult<BatchRequest> parse_text_line(InputLine line, const BatchDefaults& defaults) {
   if (line.too_long) return too_long(line);
+  if (const auto checked = check_plain_text(line.text, "the line"); !checked) {
+    return line_failure(line, "invalid_text", checked.error().message, numbered_id(line.number));
+  }
   BatchRequest request = with_defaults(line, defaults, numbered_id(line.number));
   ChatMessage message;
   if (!defaults.system.empty()) {

@@ -289,7 +289,9 @@ class GenerateRun {
 };
 
 int run_merge(const GenerateOptions& options) {
-  InputFile input(options.input);
+  const bool text = options.format == "text" || options.input.extension() == ".txt";
+  const BatchFormat format = text ? BatchFormat::text : BatchFormat::jsonl;
+  InputFile input(options.input, format);
   OutputMerge merge;
   for (const auto& file : options.merge) {
     std::error_code error;
@@ -303,9 +305,7 @@ int run_merge(const GenerateOptions& options) {
   OutputFile output =
       value_or_throw(OutputFile::create(options.output, options.input, existing_of(options)));
   LineReader lines = input.lines();
-  const bool text = options.format == "text" || options.input.extension() == ".txt";
-  const auto merged = merge.write(lines, text ? BatchFormat::text : BatchFormat::jsonl,
-                                  !options.line_template.empty(),
+  const auto merged = merge.write(lines, format, !options.line_template.empty(),
                                   [&](std::string_view bytes) { return output.append(bytes); });
   if (output.reader_gone()) return kClosedPipeStatus;
   const OutputMerge::Counts counts = value_or_throw(merged);
@@ -348,7 +348,7 @@ int run_generate(const GenerateOptions& options) {
                       "--resume: answers that are written with --text do not say whose they are");
   }
   const BatchFormat format = format_of(options);
-  InputFile input(options.input);
+  InputFile input(options.input, format);
   value_or_throw(OutputFile::check(options.output, options.input, existing_of(options)));
   if (!options.line_template.empty()) (void)read_template(options);
   Earlier earlier;

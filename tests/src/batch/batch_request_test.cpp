@@ -296,3 +296,20 @@ TEST_CASE("a line of plain text is a user message after the system message", "[c
   CHECK(request->messages[1].content == "What? {\"no\": json}");
   CHECK(!parse_text_line({4, "", true}, defaults));
 }
+
+TEST_CASE("a line of plain text that is no text is refused, and the byte is named",
+          "[cpu][batch]") {
+  const auto refused = [](const std::string& text, std::string_view why) {
+    CAPTURE(text);
+    const auto request = parse_text_line({4, text, false}, {});
+    REQUIRE(!request);
+    CHECK(request.error().line == 4);
+    CHECK(request.error().custom_id == "line-4");
+    CHECK(request.error().code == "invalid_text");
+    CHECK(request.error().message.find(why) != std::string::npos);
+  };
+  refused(std::string("a\0b", 3), "byte 1 is NUL");
+  refused("caf\xE9 au lait", "byte 3 is 0xE9, which is not UTF-8");
+  refused("\u00E9\xC3", "byte 2 is 0xC3");
+  CHECK(parse_text_line({4, "caf\u00E9 \uFFFD \x01", false}, {}));
+}

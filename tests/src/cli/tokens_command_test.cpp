@@ -131,6 +131,26 @@ TEST_CASE("tokens writes bytes that are not UTF-8 as replacement characters", "[
   CHECK(nlohmann::json::parse(printed)["prompt"] == "a\uFFFD\uFFFDz");
 }
 
+TEST_CASE("tokens refuses a file in UTF-16, with or without a byte-order mark", "[cpu][cli]") {
+  const test::TempDir dir;
+  TokensOptions options;
+  options.model = dir / "missing";  // the input is looked at first
+  options.input = dir / "t.txt";
+  const auto refuses = [&](const std::string& text, const std::string& encoding) {
+    test::write_file(dir / "t.txt", text);
+    CHECK_THAT(run(options), Catch::Contains("t.txt: it is UTF-") &&
+                                 Catch::Contains("iconv -f " + encoding + " -t UTF-8"));
+  };
+  refuses(std::string("\xFF\xFEh\0i\0\n\0", 8), "UTF-16");
+  refuses(std::string("\xFE\xFF\0h\0i\0\n", 8), "UTF-16");
+  refuses(std::string("\xFF\xFE\0\0h\0\0\0", 8), "UTF-32");
+  refuses(std::string("h\0i\0\n\0", 6), "UTF-16LE");
+  refuses(std::string("\0h\0i\0\n", 6), "UTF-16BE");
+  options.input.clear();
+  options.messages = dir / "t.txt";
+  refuses(std::string("\xFF\xFE[\0]\0", 6), "UTF-16");
+}
+
 TEST_CASE("a long file has the ids of its text in one piece", "[cpu][cli]") {
   const test::TempDir dir;
   // Parts of a MiB end in the middle of any of these.
