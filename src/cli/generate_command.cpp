@@ -93,7 +93,9 @@ BatchOptions batch_options(const GenerateOptions& options, const LoadedModel& mo
 
 OutputFile::Existing existing_of(const GenerateOptions& options) {
   if (options.resume) return OutputFile::Existing::resume;
-  return options.force ? OutputFile::Existing::replace : OutputFile::Existing::refuse;
+  if (options.force) return OutputFile::Existing::replace;
+  const bool alone = options.text || !options.merge.empty();
+  return alone ? OutputFile::Existing::refuse_alone : OutputFile::Existing::refuse;
 }
 
 /// What an earlier run has left, known to be of this input.
@@ -252,13 +254,14 @@ class GenerateRun {
     const std::string summary = report_.summary(counts, scheduler_.totals());
     if (counts.interrupted) {
       log::warn("interrupted: {}; {}", summary,
-                output_.empty() ? std::string("no line was finished")
-                                : fmt::format("{} are in {}{}",
-                                              options_.text && options_.input_order
-                                                  ? "those before the first that was dropped"
-                                                  : "the finished lines",
-                                              output_.partial().string(),
-                                              options_.text ? "" : "; --resume goes on"));
+                output_.empty()
+                    ? std::string("no line was finished")
+                    : fmt::format("{} are in {}{}",
+                                  options_.text && options_.input_order
+                                      ? "those before the first that was dropped"
+                                      : "the finished lines",
+                                  output_.partial().string(),
+                                  options_.text || !output_.is_file() ? "" : "; --resume goes on"));
       return interrupted_status(interrupt_.requested());
     }
     if (const auto committed = commit(); !committed) {
@@ -344,8 +347,10 @@ int run_generate(const GenerateOptions& options) {
   ignore_closed_pipes();
   if (!options.merge.empty()) return run_merge(options);
   if (options.resume && options.text) {
-    throw EngineError(ErrorCode::invalid_argument,
-                      "--resume: answers that are written with --text do not say whose they are");
+    throw EngineError(
+        ErrorCode::invalid_argument,
+        "--resume: answers that are written with --text do not say whose they are; begin "
+        "anew with --force instead");
   }
   const BatchFormat format = format_of(options);
   InputFile input(options.input, format);

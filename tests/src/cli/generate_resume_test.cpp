@@ -368,6 +368,24 @@ TEST_CASE("what --merge leaves as it is is not asked of it", "[cpu][cli]") {
   }
 }
 
+TEST_CASE("no message offers --resume where it is refused", "[cpu][cli]") {
+  const TempDir folder;
+  write_file(folder / "in.jsonl", line("a", 2));
+  REQUIRE(generate(folder / "in.jsonl", folder / "one").status == 0);
+  const bool merge = GENERATE(false, true);
+  const std::string left = GENERATE("out", "out.partial");
+  write_file(folder / left, "old\n");
+  const auto more = merge ? std::vector<std::string>{"--merge", folder / "one"}
+                          : std::vector<std::string>{"--text"};
+  const auto ran = generate(folder / "in.jsonl", folder / "out", more);
+  CAPTURE(ran.err);
+  CHECK(ran.status == 2);
+  CHECK(ran.err.find("/" + left + ": it exists") != std::string::npos);
+  CHECK(ran.err.find("--force") != std::string::npos);
+  CHECK(ran.err.find("--resume") == std::string::npos);
+  CHECK(read_file(folder / left) == "old\n");
+}
+
 TEST_CASE("an output that may not be written keeps its name when it is gone on with",
           "[cpu][cli]") {
   const TempDir folder;
