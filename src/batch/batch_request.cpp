@@ -187,7 +187,12 @@ Result<void> take_thinking(RequestFields& body, const BatchDefaults& defaults,
     if (type == "disabled") {
       asked = Thinking::none;
     } else if (type == "enabled") {
-      if (!asked || *asked == Thinking::none) {
+      if (asked == Thinking::none) {
+        return invalid(
+            "body.reasoning_effort is \"none\" and body.thinking.type is \"enabled\": these "
+            "contradict each other; leave out one of them");
+      }
+      if (!asked) {
         asked = defaults.thinking == Thinking::none ? Thinking::high : defaults.thinking;
       }
     } else {

@@ -137,6 +137,19 @@ TEST_CASE("a line has the efforts of the checkpoint's table, and no others", "[c
   CHECK(effort(R"("thinking": {"type": "enabled"})") == Thinking::high);
   CHECK(effort(R"("thinking": {"type": "enabled"}, "reasoning_effort": "max")") == Thinking::max);
   CHECK(effort(R"("thinking": {"type": "disabled"}, "reasoning_effort": "max")") == Thinking::none);
+  CHECK(effort(R"("thinking": {"type": "disabled"}, "reasoning_effort": "none")") ==
+        Thinking::none);
+  for (const Thinking usual : {Thinking::none, Thinking::max}) {
+    defaults.thinking = usual;
+    const auto both = parse(
+        with_fields(R"("thinking": {"type": "enabled"}, "reasoning_effort": "none")"), defaults);
+    REQUIRE(!both);
+    CHECK(both.error().custom_id == "a");
+    CHECK(both.error().message ==
+          "body.reasoning_effort is \"none\" and body.thinking.type is \"enabled\": these "
+          "contradict each other; leave out one of them");
+  }
+  defaults.thinking = Thinking::none;
   const auto refused_by_name = [&](const std::string& name, std::string_view known) {
     // Whatever the switch says: nothing takes the place of an effort that there is not.
     for (const char* more :
