@@ -6,6 +6,7 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/base/log.hpp"
+#include "src/cli/text_parts.hpp"
 #include "src/text/tokenizer.hpp"
 #include "src/text/utf8.hpp"
 #include "tests/support/temp_dir.hpp"
@@ -175,6 +176,28 @@ TEST_CASE("a long file has the ids of its text in one piece", "[cpu][cli]") {
   CHECK(run(options) == "{\"prompt\": \"\", \"ids\": []}\n");
   options.json = false;
   CHECK(run(options) == "0 tokens\n");
+}
+
+TEST_CASE("what is no text is counted once each, wherever a file is cut", "[cpu][cli]") {
+  const test::TempDir dir;
+  std::string text = "\n";
+  int faults = 0;
+  for (; text.size() < std::size_t{5} << 19; ++faults) {
+    text += "line \xE6\xB7 深度。\r\n";
+    text.append(static_cast<std::size_t>(faults % 7), ' ');
+  }
+  text += std::string("end\0", 4) + "\xE6\xB7";  // the last is cut off
+  test::write_file(dir / "t.txt", text);
+  const Tokenizer tokenizer = value_or_throw(Tokenizer::load(real_model()));
+  const AddedTokens added = GENERATE(AddedTokens::as_text, AddedTokens::recognise);
+  TextParts parts = value_or_throw(TextParts::open(tokenizer, added, dir / "t.txt"));
+  const TextFaults found = value_or_throw(parts.check());
+  CHECK(found.count == faults + 2);
+  CHECK(found.first == 6);
+  TextFaults whole;
+  whole.add(text, 0);
+  CHECK(whole.count == found.count);
+  CHECK(whole.first == found.first);
 }
 
 TEST_CASE("tokens refuses what it cannot do and says what to do", "[cpu][cli]") {
