@@ -386,6 +386,22 @@ TEST_CASE("no message offers --resume where it is refused", "[cpu][cli]") {
   CHECK(read_file(folder / left) == "old\n");
 }
 
+TEST_CASE("an interrupted run whose output is a pipe does not offer --resume", "[cpu][cli]") {
+  const TempDir folder;
+  std::string input;
+  for (int i = 0; i < 30; ++i)
+    input += line(std::to_string(i), 300);
+  write_file(folder / "in.jsonl", input);
+  ProgramOptions options;
+  options.wait_for_output = 1;
+  options.then = [](int pid) { ::kill(pid, SIGINT); };
+  const auto ran = generate(folder / "in.jsonl", "-", {"--max-batch", "2"}, options);
+  CAPTURE(ran.err);
+  CHECK(ran.status == 130);
+  CHECK(ran.err.find("the finished lines are in standard output") != std::string::npos);
+  CHECK(ran.err.find("--resume") == std::string::npos);
+}
+
 TEST_CASE("an output that may not be written keeps its name when it is gone on with",
           "[cpu][cli]") {
   const TempDir folder;
