@@ -10,6 +10,7 @@
 #include "src/batch/line_template.hpp"
 #include "src/batch/request_fields.hpp"
 #include "src/text/json_value.hpp"
+#include "src/text/text_check.hpp"
 
 namespace ingot {
 namespace {
@@ -186,7 +187,12 @@ Result<void> take_thinking(RequestFields& body, const BatchDefaults& defaults,
     if (type == "disabled") {
       asked = Thinking::none;
     } else if (type == "enabled") {
-      if (!asked || *asked == Thinking::none) {
+      if (asked == Thinking::none) {
+        return invalid(
+            "body.reasoning_effort is \"none\" and body.thinking.type is \"enabled\": these "
+            "contradict each other; leave out one of them");
+      }
+      if (!asked) {
         asked = defaults.thinking == Thinking::none ? Thinking::high : defaults.thinking;
       }
     } else {
@@ -471,6 +477,9 @@ BatchResult<BatchRequest> parse_template_line(InputLine line, const BatchDefault
 
 BatchResult<BatchRequest> parse_text_line(InputLine line, const BatchDefaults& defaults) {
   if (line.too_long) return too_long(line);
+  if (const auto checked = check_plain_text(line.text, "the line"); !checked) {
+    return line_failure(line, "invalid_text", checked.error().message, numbered_id(line.number));
+  }
   BatchRequest request = with_defaults(line, defaults, numbered_id(line.number));
   ChatMessage message;
   if (!defaults.system.empty()) {

@@ -78,7 +78,8 @@ using BatchResult = tl::expected<T, BatchError>;
                                                             const BatchDefaults& defaults,
                                                             const LineTemplate& line_template);
 
-/// A line of plain text is one user message; its custom_id is "line-N".
+/// A line of plain text is one user message; its custom_id is "line-N". One that holds a NUL byte,
+/// or is not UTF-8, is refused.
 [[nodiscard]] BatchResult<BatchRequest> parse_text_line(InputLine line,
                                                         const BatchDefaults& defaults);
 

@@ -111,19 +111,21 @@ Result<void> EarlierOutput::check_line(int fd, const Answer& answer,
                                        const std::optional<std::string>& id, bool repeated,
                                        const InputReading& reading) const {
   if (answer.failed && retry_failed_) return {};
+  const std::string_view mended =
+      answer.failed ? "give --retry-failed where lines that failed were mended, else " : "";
   if (answer.id != hash_of(id)) {
-    const bool mended = answer.failed && answer.id == 0;
     return refuse(
         fd, answer,
-        fmt::format("which has {} in {}: {}", named(id), reading.name,
-                    mended ? "give --retry-failed where that line was mended"
-                           : "give the --input (and --template) of the run that wrote it"));
+        fmt::format("which has {} in {}: {}give the --input (and --template) of the run that wrote "
+                    "it",
+                    named(id), reading.name, mended));
   }
   if (repeated && !answer.repeats) {
-    return refuse(fd, answer,
-                  fmt::format("which an earlier line of {} has, too, so that this one fails: give "
-                              "the --input that it is the output of",
-                              reading.name));
+    return refuse(
+        fd, answer,
+        fmt::format("which an earlier line of {} has, too, so that this one fails: {}give "
+                    "the --input that it is the output of",
+                    reading.name, mended));
   }
   if (!repeated && answer.repeats) {
     return refuse(fd, answer,

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <utility>
 
+#include "src/text/text_check.hpp"
+
 namespace ingot {
 namespace {
 
@@ -88,12 +90,9 @@ Result<std::optional<InputLine>> LineReader::next() {
     if (line.number == 1 && text.starts_with(kByteOrderMark)) {
       text.remove_prefix(kByteOrderMark.size());
     }
-    if (line.number == 1 && !skipping_ &&
-        (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF"))) {
-      return fail(ErrorCode::invalid_argument,
-                  fmt::format("reading {}: it is UTF-16, not UTF-8; convert it (iconv -f UTF-16 -t "
-                              "UTF-8)",
-                              origin_));
+    if (line.number == 1 && !skipping_) {
+      const auto checked = check_not_utf16(std::string_view(buffer_).substr(begin_), origin_);
+      if (!checked) return Unexpected(checked.error());
     }
     if (text.ends_with('\r')) text.remove_suffix(1);
     line.too_long = skipping_ || text.size() > max_bytes_;

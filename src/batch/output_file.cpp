@@ -20,9 +20,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kLeftOver =
-    "it exists, perhaps from an interrupted run; give --resume to go on with it, or --force to "
-    "begin anew";
+/// What is there already, and what helps. Only what can be gone on with is offered --resume.
+std::string there_already(OutputFile::Existing existing) {
+  return fmt::format("it exists; give --force to replace it, {}or name another output",
+                     existing == OutputFile::Existing::refuse ? "--resume to go on with it, " : "");
+}
+std::string left_over(OutputFile::Existing existing) {
+  return fmt::format("it exists, perhaps from an interrupted run; {}",
+                     existing == OutputFile::Existing::refuse
+                         ? "give --resume to go on with it, or --force to begin anew"
+                         : "give --force to begin anew, or name another output");
+}
+bool refuses(OutputFile::Existing existing) {
+  return existing == OutputFile::Existing::refuse || existing == OutputFile::Existing::refuse_alone;
+}
 
 constexpr std::string_view kBeingWritten = "another run is writing it";
 
@@ -86,9 +97,7 @@ Result<int> open_partial(const fs::path& partial, const fs::path& input,
     return give_up("it is the same file as the input; name another output");
   }
   if (existing == OutputFile::Existing::resume) return fd;
-  if (opened.st_size > 0 && existing != OutputFile::Existing::replace) {
-    return give_up(kLeftOver);
-  }
+  if (opened.st_size > 0 && refuses(existing)) return give_up(left_over(existing));
   if (::ftruncate(fd, 0) != 0) return give_up(std::strerror(errno));
   return fd;
 }
@@ -176,11 +185,7 @@ Result<OutputFile> OutputFile::plan(const fs::path& output, const fs::path& inpu
       file.direct_ = file.owns_fd_ = true;
       return file;
     }
-    if (existing == Existing::refuse) {
-      return refused(output,
-                     "it exists; give --force to replace it, --resume to go on with it, or name "
-                     "another output");
-    }
+    if (refuses(existing)) return refused(output, there_already(existing));
   }
   file.output_ = follow_links(output);
   file.partial_ = partial_of(file.output_);
@@ -194,7 +199,7 @@ Result<OutputFile> OutputFile::plan(const fs::path& output, const fs::path& inpu
       return refused(file.partial_, "this is a folder; move it away, or name another output");
     }
     if (is_being_written(file.partial_)) return refused(file.partial_, kBeingWritten);
-    if (old.st_size > 0 && existing == Existing::refuse) return refused(file.partial_, kLeftOver);
+    if (old.st_size > 0 && refuses(existing)) return refused(file.partial_, left_over(existing));
     if (file.may_resume_ && ::stat(file.output_.c_str(), &out) == 0) {
       return refused(file.output_,
                      fmt::format("both it and {} exist; move one of them away to go on with the "

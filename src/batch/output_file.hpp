@@ -25,8 +25,9 @@ class OutputFile {
   /// What may be there already.
   enum class Existing {
     refuse,
-    replace,  ///< OUT, and a left-over OUT.partial
-    resume,   ///< an earlier run of this job: its lines stay, and more are appended
+    refuse_alone,  ///< the same for a job that cannot be gone on with, which no message offers then
+    replace,       ///< OUT, and a left-over OUT.partial
+    resume,        ///< an earlier run of this job: its lines stay, and more are appended
   };
 
   /// Opens OUT.partial. One that holds lines may be what an interrupted run left, and is refused;
@@ -83,6 +84,8 @@ class OutputFile {
   /// Whether append() failed because nobody reads the pipe any more.
   bool reader_gone() const { return reader_gone_; }
 
+  /// Whether it is a file that a later run may go on with.
+  bool is_file() const { return !direct_; }
   /// Where the lines are until commit().
   const std::filesystem::path& partial() const { return partial_; }
 

@@ -93,7 +93,9 @@ BatchOptions batch_options(const GenerateOptions& options, const LoadedModel& mo
 
 OutputFile::Existing existing_of(const GenerateOptions& options) {
   if (options.resume) return OutputFile::Existing::resume;
-  return options.force ? OutputFile::Existing::replace : OutputFile::Existing::refuse;
+  if (options.force) return OutputFile::Existing::replace;
+  const bool alone = options.text || !options.merge.empty();
+  return alone ? OutputFile::Existing::refuse_alone : OutputFile::Existing::refuse;
 }
 
 /// What an earlier run has left, known to be of this input.
@@ -252,13 +254,14 @@ class GenerateRun {
     const std::string summary = report_.summary(counts, scheduler_.totals());
     if (counts.interrupted) {
       log::warn("interrupted: {}; {}", summary,
-                output_.empty() ? std::string("no line was finished")
-                                : fmt::format("{} are in {}{}",
-                                              options_.text && options_.input_order
-                                                  ? "those before the first that was dropped"
-                                                  : "the finished lines",
-                                              output_.partial().string(),
-                                              options_.text ? "" : "; --resume goes on"));
+                output_.empty()
+                    ? std::string("no line was finished")
+                    : fmt::format("{} are in {}{}",
+                                  options_.text && options_.input_order
+                                      ? "those before the first that was dropped"
+                                      : "the finished lines",
+                                  output_.partial().string(),
+                                  options_.text || !output_.is_file() ? "" : "; --resume goes on"));
       return interrupted_status(interrupt_.requested());
     }
     if (const auto committed = commit(); !committed) {
@@ -289,7 +292,9 @@ class GenerateRun {
 };
 
 int run_merge(const GenerateOptions& options) {
-  InputFile input(options.input);
+  const bool text = options.format == "text" || options.input.extension() == ".txt";
+  const BatchFormat format = text ? BatchFormat::text : BatchFormat::jsonl;
+  InputFile input(options.input, format);
   OutputMerge merge;
   for (const auto& file : options.merge) {
     std::error_code error;
@@ -303,9 +308,7 @@ int run_merge(const GenerateOptions& options) {
   OutputFile output =
       value_or_throw(OutputFile::create(options.output, options.input, existing_of(options)));
   LineReader lines = input.lines();
-  const bool text = options.format == "text" || options.input.extension() == ".txt";
-  const auto merged = merge.write(lines, text ? BatchFormat::text : BatchFormat::jsonl,
-                                  !options.line_template.empty(),
+  const auto merged = merge.write(lines, format, !options.line_template.empty(),
                                   [&](std::string_view bytes) { return output.append(bytes); });
   if (output.reader_gone()) return kClosedPipeStatus;
   const OutputMerge::Counts counts = value_or_throw(merged);
@@ -344,11 +347,13 @@ int run_generate(const GenerateOptions& options) {
   ignore_closed_pipes();
   if (!options.merge.empty()) return run_merge(options);
   if (options.resume && options.text) {
-    throw EngineError(ErrorCode::invalid_argument,
-                      "--resume: answers that are written with --text do not say whose they are");
+    throw EngineError(
+        ErrorCode::invalid_argument,
+        "--resume: answers that are written with --text do not say whose they are; begin "
+        "anew with --force instead");
   }
   const BatchFormat format = format_of(options);
-  InputFile input(options.input);
+  InputFile input(options.input, format);
   value_or_throw(OutputFile::check(options.output, options.input, existing_of(options)));
   if (!options.line_template.empty()) (void)read_template(options);
   Earlier earlier;

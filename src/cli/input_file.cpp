@@ -12,6 +12,7 @@
 #include <string>
 
 #include "src/batch/line_scan.hpp"
+#include "src/text/text_check.hpp"
 
 namespace ingot {
 namespace {
@@ -30,7 +31,7 @@ FileDescriptor nameless_file(const std::filesystem::path& folder) {
 
 }  // namespace
 
-InputFile::InputFile(const std::filesystem::path& path) {
+InputFile::InputFile(const std::filesystem::path& path, BatchFormat format) {
   if (path == "-") {
     name_ = "standard input";
     fd_ = STDIN_FILENO;
@@ -49,7 +50,12 @@ InputFile::InputFile(const std::filesystem::path& path) {
   }
   struct stat status {};
   if (::fstat(fd_, &status) == 0 && S_ISREG(status.st_mode)) start_ = ::lseek(fd_, 0, SEEK_CUR);
-  if (start_ >= 0) (void)value_or_throw(lines().next());
+  if (start_ < 0) return;
+  std::string buffer;
+  const auto begin = read_at(fd_, start_, kTextBeginBytes, buffer);
+  if (!begin) return;  // told of where it is read
+  value_or_throw(check_not_utf16(*begin, name_));
+  if (format == BatchFormat::text) value_or_throw(check_no_nul(*begin, "reading " + name_));
 }
 
 InputFile::~InputFile() {

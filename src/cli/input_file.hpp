@@ -7,6 +7,7 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/base/file_descriptor.hpp"
+#include "src/batch/batch_request.hpp"
 #include "src/batch/line_reader.hpp"
 
 namespace ingot {
@@ -14,8 +15,9 @@ namespace ingot {
 /// The input of a batch, open: a file, or standard input, which is not ours to close.
 class InputFile {
  public:
-  /// Throws EngineError: not_found, invalid_argument.
-  explicit InputFile(const std::filesystem::path& path);
+  /// Looks at the first 64 KiB of a file: one that is UTF-16, or plain text with a NUL byte, is
+  /// refused. Throws EngineError: not_found, invalid_argument.
+  InputFile(const std::filesystem::path& path, BatchFormat format);
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
   ~InputFile();

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <fstream>
 
+#include "src/text/text_check.hpp"
+
 namespace ingot {
 namespace {
 
@@ -40,7 +42,13 @@ Result<void> check_text_file(const std::filesystem::path& file, std::size_t max_
       std::filesystem::file_size(file, error) > max_bytes) {
     return too_long(file, max_bytes);
   }
-  return {};
+  if (!std::filesystem::is_regular_file(status)) return {};
+  // One that cannot be opened is told of where it is read.
+  std::ifstream in(file, std::ios::binary);
+  std::string begin(kTextBeginBytes, '\0');
+  in.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  begin.resize(static_cast<std::size_t>(in.gcount()));
+  return check_not_utf16(begin, file.string());
 }
 
 Result<std::string> read_text_file(const std::filesystem::path& file, std::size_t max_bytes) {
@@ -65,6 +73,9 @@ Result<std::string> read_text_file(const std::filesystem::path& file, std::size_
   }
   if (!in.eof()) {
     return fail(ErrorCode::io, fmt::format("reading {}: it cannot be read", shown.string()));
+  }
+  if (auto checked = check_not_utf16(text, shown.string()); !checked) {
+    return Unexpected(checked.error());
   }
   return text;
 }

@@ -15,6 +15,7 @@
 #include "src/sampler/log_softmax.hpp"
 #include "src/schedule/teacher_forcing.hpp"
 #include "src/text/prompt_length.hpp"
+#include "src/text/text_check.hpp"
 
 namespace ingot {
 namespace {
@@ -104,6 +105,9 @@ Result<std::vector<TokenId>> tokens_of_text(const OpenedModel& model, const Scor
   if (auto fits = check_text_fits(*model.tokenizer, text.size(), model.max_context); !fits) {
     return Unexpected(fits.error());
   }
+  TextFaults faults;
+  faults.add(text, 0);
+  warn_of_faults(options.text ? "the text" : options.input.string(), faults);
   std::vector<TokenId> tokens;
   if (options.bos) tokens.push_back(model.config().bos_token_id);
   model.tokenizer->encode(text, AddedTokens::as_text, tokens);

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "src/batch/line_scan.hpp"
 #include "src/cli/read_text_file.hpp"
 
 namespace ingot {
@@ -43,6 +44,11 @@ Result<TextParts> TextParts::open(const Tokenizer& tokenizer, AddedTokens added,
                 fmt::format("reading {}: {}", parts.name_, std::strerror(errno)));
   }
   parts.start_ = std::max<off_t>(::lseek(parts.file_.get(), 0, SEEK_CUR), 0);
+  std::string buffer;
+  const auto begin = read_at(parts.file_.get(), parts.start_, kTextBeginBytes, buffer);
+  if (begin) {
+    if (auto checked = check_not_utf16(*begin, name); !checked) return Unexpected(checked.error());
+  }
   return parts;
 }
 
@@ -93,13 +99,17 @@ Result<void> TextParts::rewind() {
   return fail(ErrorCode::io, fmt::format("reading {}: {}", name_, std::strerror(errno)));
 }
 
-Result<void> TextParts::check() {
-  if (auto begun = rewind(); !begun) return begun;
+Result<TextFaults> TextParts::check() {
+  if (auto begun = rewind(); !begun) return Unexpected(begun.error());
+  TextFaults faults;
   while (true) {
     const auto part = next();
     if (!part) return Unexpected(part.error());
-    if (!*part) return rewind();
+    if (!*part) break;
+    faults.add(**part, place_);  // no part ends within a character: that would be other ids
   }
+  if (auto begun = rewind(); !begun) return Unexpected(begun.error());
+  return faults;
 }
 
 }  // namespace ingot

@@ -10,6 +10,7 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/base/file_descriptor.hpp"
+#include "src/text/text_check.hpp"
 #include "src/text/tokenizer.hpp"
 
 namespace ingot {
@@ -32,8 +33,12 @@ class TextParts {
   [[nodiscard]] Result<std::optional<std::string_view>> next();
   /// Begins anew. Error: io.
   [[nodiscard]] Result<void> rewind();
-  /// Whether all of it can be had, from the first part on. Errors: those of next().
-  [[nodiscard]] Result<void> check();
+  /// Whether all of it can be had, from the first part on, and what in it is no text.
+  /// Errors: those of next().
+  [[nodiscard]] Result<TextFaults> check();
+
+  /// For messages.
+  const std::string& name() const { return name_; }
 
  private:
   /// Reads until so many bytes are there that were not handed out, or to the end.

@@ -10,6 +10,7 @@
 #include "src/cli/text_parts.hpp"
 #include "src/text/chat_encoding.hpp"
 #include "src/text/json_value.hpp"
+#include "src/text/text_check.hpp"
 #include "src/text/tokenizer.hpp"
 #include "src/text/utf8.hpp"
 
@@ -108,7 +109,8 @@ void print_text(const Tokenizer& tokenizer, const TokensOptions& options, std::F
   const AddedTokens added = options.allow_special ? AddedTokens::recognise : AddedTokens::as_text;
   TextParts parts = options.text ? TextParts(tokenizer, added, *options.text)
                                  : value_or_throw(TextParts::open(tokenizer, added, options.input));
-  value_or_throw(parts.check());  // half an object is none
+  // Half an object is none, so all of it is looked at before.
+  warn_of_faults(parts.name(), value_or_throw(parts.check()));
   Printer printer(tokenizer, options.json, out);
   if (options.json) {
     for_each_part(parts, [&](std::string_view part) { printer.text(part); });

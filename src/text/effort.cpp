@@ -23,14 +23,17 @@ bool has(EffortTable table, Thinking thinking) {
   return table == EffortTable::v0731 || thinking != Thinking::low;
 }
 
-Unexpected refuse(std::string_view name, EffortTable table) {
+Unexpected refuse(std::string_view name, std::string_view known) {
   constexpr std::size_t kLongest = 60;
   const std::string_view begin = cut_utf8(name, kLongest);
-  return fail(
-      ErrorCode::invalid_argument,
-      fmt::format("thinking effort {}{}: this checkpoint knows {}", to_python_json(begin),
-                  begin.size() < name.size() ? "…" : "",
-                  has(table, Thinking::low) ? "none, low, high and max" : "none, high and max"));
+  return fail(ErrorCode::invalid_argument,
+              fmt::format("thinking effort {}{}: {}", to_python_json(begin),
+                          begin.size() < name.size() ? "…" : "", known));
+}
+
+Unexpected refuse(std::string_view name, EffortTable table) {
+  return refuse(name, has(table, Thinking::low) ? "this checkpoint knows none, low, high and max"
+                                                : "this checkpoint knows none, high and max");
 }
 
 }  // namespace
@@ -55,7 +58,12 @@ Result<Thinking> effort_of_request(std::string_view name, EffortTable table) {
     if (name == "low" || name == "medium") return Thinking::high;
     if (name == "xhigh") return Thinking::max;
   }
-  return effort_from_name(name, table);
+  auto known = effort_from_name(name, table);
+  if (!known && table == EffortTable::april) {
+    return refuse(name,
+                  "for this checkpoint a request may say none, low, medium, high, xhigh and max");
+  }
+  return known;
 }
 
 }  // namespace ingot

@@ -21,7 +21,8 @@ enum class EffortTable {
 [[nodiscard]] Result<Thinking> effort_from_name(std::string_view name, EffortTable table);
 
 /// The effort that a request in the API's form asks for: the checkpoint's, and for the April one
-/// also low and medium, which the API takes as high, and xhigh, as max. Error: as above.
+/// also low and medium, which the API takes as high, and xhigh, as max. Error: invalid_argument,
+/// with the effort and all that a request may say.
 [[nodiscard]] Result<Thinking> effort_of_request(std::string_view name, EffortTable table);
 
 }  // namespace ingot

@@ -137,6 +137,19 @@ TEST_CASE("a line has the efforts of the checkpoint's table, and no others", "[c
   CHECK(effort(R"("thinking": {"type": "enabled"})") == Thinking::high);
   CHECK(effort(R"("thinking": {"type": "enabled"}, "reasoning_effort": "max")") == Thinking::max);
   CHECK(effort(R"("thinking": {"type": "disabled"}, "reasoning_effort": "max")") == Thinking::none);
+  CHECK(effort(R"("thinking": {"type": "disabled"}, "reasoning_effort": "none")") ==
+        Thinking::none);
+  for (const Thinking usual : {Thinking::none, Thinking::max}) {
+    defaults.thinking = usual;
+    const auto both = parse(
+        with_fields(R"("thinking": {"type": "enabled"}, "reasoning_effort": "none")"), defaults);
+    REQUIRE(!both);
+    CHECK(both.error().custom_id == "a");
+    CHECK(both.error().message ==
+          "body.reasoning_effort is \"none\" and body.thinking.type is \"enabled\": these "
+          "contradict each other; leave out one of them");
+  }
+  defaults.thinking = Thinking::none;
   const auto refused_by_name = [&](const std::string& name, std::string_view known) {
     // Whatever the switch says: nothing takes the place of an effort that there is not.
     for (const char* more :
@@ -145,8 +158,8 @@ TEST_CASE("a line has the efforts of the checkpoint's table, and no others", "[c
           parse(with_fields("\"reasoning_effort\": \"" + name + "\"" + more), defaults);
       REQUIRE(!request);
       CHECK(request.error().custom_id == "a");
-      CHECK(request.error().message == "body.reasoning_effort: thinking effort \"" + name +
-                                           "\": this checkpoint knows " + std::string(known));
+      CHECK(request.error().message ==
+            "body.reasoning_effort: thinking effort \"" + name + "\": " + std::string(known));
     }
   };
   // As the API takes them for this checkpoint.
@@ -154,11 +167,12 @@ TEST_CASE("a line has the efforts of the checkpoint's table, and no others", "[c
   CHECK(effort(R"("reasoning_effort": "medium")") == Thinking::high);
   CHECK(effort(R"("reasoning_effort": "xhigh")") == Thinking::max);
   for (const char* name : {"minimal", "HIGH", ""})
-    refused_by_name(name, "none, high and max");
+    refused_by_name(name,
+                    "for this checkpoint a request may say none, low, medium, high, xhigh and max");
   defaults.efforts = EffortTable::v0731;
   CHECK(effort(R"("reasoning_effort": "low")") == Thinking::low);
   for (const char* name : {"medium", "xhigh"})
-    refused_by_name(name, "none, low, high and max");
+    refused_by_name(name, "this checkpoint knows none, low, high and max");
 }
 
 TEST_CASE("a batch line of null is refused", "[cpu][batch]") {
@@ -295,4 +309,21 @@ TEST_CASE("a line of plain text is a user message after the system message", "[c
   REQUIRE(request->messages.size() == 2);
   CHECK(request->messages[1].content == "What? {\"no\": json}");
   CHECK(!parse_text_line({4, "", true}, defaults));
+}
+
+TEST_CASE("a line of plain text that is no text is refused, and the byte is named",
+          "[cpu][batch]") {
+  const auto refused = [](const std::string& text, std::string_view why) {
+    CAPTURE(text);
+    const auto request = parse_text_line({4, text, false}, {});
+    REQUIRE(!request);
+    CHECK(request.error().line == 4);
+    CHECK(request.error().custom_id == "line-4");
+    CHECK(request.error().code == "invalid_text");
+    CHECK(request.error().message.find(why) != std::string::npos);
+  };
+  refused(std::string("a\0b", 3), "byte 1 is NUL");
+  refused("caf\xE9 au lait", "byte 3 is 0xE9, which is not UTF-8");
+  refused("\u00E9\xC3", "byte 2 is 0xC3");
+  CHECK(parse_text_line({4, "caf\u00E9 \uFFFD \x01", false}, {}));
 }

@@ -131,6 +131,11 @@ TEST_CASE("lines that failed are mended before they are answered again", "[cpu][
   const std::string output =
       failure(1, std::nullopt) + failure(2, "b", kDuplicateId) + failure(3, "c") + answer(4, "d");
   comparison.refuses(input, output, {"its line 1 ", "no custom_id", "--retry-failed"});
+  // Whatever it failed for: a custom_id that an earlier line has, or one that was too long.
+  comparison.refuses(input, failure(2, "b", kDuplicateId),
+                     {"its line 1 ", "custom_id \"b\"", "has custom_id \"b2\"", "--retry-failed"});
+  comparison.refuses(asked("a") + asked("a"), failure(2, "a"),
+                     {"which an earlier line of in.jsonl has", "--retry-failed"});
   comparison.retry_failed = true;
   const auto done = comparison.run(input, output);
   REQUIRE(done);

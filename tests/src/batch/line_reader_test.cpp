@@ -173,3 +173,23 @@ TEST_CASE("a text in UTF-16 is refused by name", "[cpu][batch]") {
   }
   CHECK(texts(read_all({"x\n\xFF\xFE\n"})).size() == 2);
 }
+
+TEST_CASE("a text in UTF-16 without a byte-order mark is refused by its zeros", "[cpu][batch]") {
+  const auto refused = [](const std::string& text, std::string_view encoding) {
+    CAPTURE(text);
+    const Source source({text});
+    LineReader reader(source.fd(), "in.jsonl");
+    const auto line = reader.next();
+    REQUIRE(!line);
+    CHECK(exit_status(line.error().code) == 2);
+    CHECK(line.error().message.find("in.jsonl: it is UTF-16") != std::string::npos);
+    CHECK(line.error().message.find("iconv -f " + std::string(encoding) + " -t UTF-8") !=
+          std::string::npos);
+  };
+  refused(std::string("{\0\"\0a\0\"\0", 8), "UTF-16LE");
+  refused(std::string("\0{\0\"\0a\0\"\0\n", 10), "UTF-16BE");
+  refused(std::string("\n\0h\0i\0", 6), "UTF-16LE");  // nothing but a blank line before it
+  // Lines that went wrong in a good file are lines of their own.
+  CHECK(texts(read_all({std::string("a\0b\nall the others are good lines\n", 34)})).size() == 2);
+  CHECK(texts(read_all({std::string("\0\0\0\0\n", 5)})).size() == 1);
+}

@@ -188,6 +188,28 @@ TEST_CASE("an existing output is refused, and replaced only by --force and only 
   CHECK(read_file(out) == "new\n");
 }
 
+TEST_CASE("a job that cannot be gone on with is told what helps, which is not --resume",
+          "[cpu][batch]") {
+  const TempDir folder;
+  const bool finished = GENERATE(false, true);
+  const fs::path there = folder / (finished ? "out" : "out.partial");
+  write_file(there, "old\n");
+  const auto message = [&](OutputFile::Existing existing) {
+    const auto refused = OutputFile::create(folder / "out", folder / "in", existing);
+    REQUIRE(!refused);
+    CHECK(OutputFile::check(folder / "out", folder / "in", existing).error().message ==
+          refused.error().message);
+    CHECK(refused.error().message.find(there.string() + ": it exists") != std::string::npos);
+    CHECK(refused.error().message.find("--force") != std::string::npos);
+    return refused.error().message;
+  };
+  CHECK(message(kRefuse).find("--resume") != std::string::npos);
+  const std::string alone = message(OutputFile::Existing::refuse_alone);
+  CHECK(alone.find("--resume") == std::string::npos);
+  CHECK(alone.find("name another output") != std::string::npos);
+  CHECK(read_file(there) == "old\n");
+}
+
 TEST_CASE("an output that appears while the job runs is not overwritten", "[cpu][batch]") {
   const TempDir folder;
   auto file = value_or_throw(OutputFile::create(folder / "out", folder / "in", kRefuse));

@@ -90,7 +90,8 @@ TEST_CASE("an effort that the checkpoint lacks fails its line alone, and a flag 
   REQUIRE(lines.size() == 2);
   CHECK(lines[0]["custom_id"] == "a");
   CHECK(lines[0]["error"]["message"] ==
-        "line 1: body.reasoning_effort: thinking effort \"minimal\"" + knows);
+        "line 1: body.reasoning_effort: thinking effort \"minimal\": for this checkpoint a request "
+        "may say none, low, medium, high, xhigh and max");
   CHECK(lines[1]["error"].is_null());
   const auto flag = generate(folder / "in.jsonl", folder / "new", {"--thinking", "low"});
   CHECK(flag.status == 2);

@@ -368,6 +368,40 @@ TEST_CASE("what --merge leaves as it is is not asked of it", "[cpu][cli]") {
   }
 }
 
+TEST_CASE("no message offers --resume where it is refused", "[cpu][cli]") {
+  const TempDir folder;
+  write_file(folder / "in.jsonl", line("a", 2));
+  REQUIRE(generate(folder / "in.jsonl", folder / "one").status == 0);
+  const bool merge = GENERATE(false, true);
+  const std::string left = GENERATE("out", "out.partial");
+  write_file(folder / left, "old\n");
+  const auto more = merge ? std::vector<std::string>{"--merge", folder / "one"}
+                          : std::vector<std::string>{"--text"};
+  const auto ran = generate(folder / "in.jsonl", folder / "out", more);
+  CAPTURE(ran.err);
+  CHECK(ran.status == 2);
+  CHECK(ran.err.find("/" + left + ": it exists") != std::string::npos);
+  CHECK(ran.err.find("--force") != std::string::npos);
+  CHECK(ran.err.find("--resume") == std::string::npos);
+  CHECK(read_file(folder / left) == "old\n");
+}
+
+TEST_CASE("an interrupted run whose output is a pipe does not offer --resume", "[cpu][cli]") {
+  const TempDir folder;
+  std::string input;
+  for (int i = 0; i < 30; ++i)
+    input += line(std::to_string(i), 300);
+  write_file(folder / "in.jsonl", input);
+  ProgramOptions options;
+  options.wait_for_output = 1;
+  options.then = [](int pid) { ::kill(pid, SIGINT); };
+  const auto ran = generate(folder / "in.jsonl", "-", {"--max-batch", "2"}, options);
+  CAPTURE(ran.err);
+  CHECK(ran.status == 130);
+  CHECK(ran.err.find("the finished lines are in standard output") != std::string::npos);
+  CHECK(ran.err.find("--resume") == std::string::npos);
+}
+
 TEST_CASE("an output that may not be written keeps its name when it is gone on with",
           "[cpu][cli]") {
   const TempDir folder;
@@ -387,12 +421,44 @@ TEST_CASE("an output that may not be written keeps its name when it is gone on w
 
 TEST_CASE("an input in UTF-16 is refused before anything is made", "[cpu][cli]") {
   const TempDir folder;
-  write_file(folder / "in.txt", std::string("\xFF\xFEh\0i\0\n\0", 8));
-  const auto ran = generate(folder / "in.txt", folder / "out");
-  CHECK(ran.status == 2);
-  CHECK(ran.err.find("in.txt: it is UTF-16") != std::string::npos);
-  CHECK(!fs::exists(folder / "out"));
-  CHECK(!fs::exists(folder / "out.partial"));
+  const auto refused = [&](std::string_view name, const std::string& text, std::string_view why) {
+    write_file(folder / name, text);
+    // Before the model is looked for.
+    const auto ran = run_ingot({"generate", "--model", "/nonexistent", "--input", folder / name,
+                                "--output", folder / "out"});
+    CAPTURE(ran.err);
+    CHECK(ran.status == 2);
+    CHECK(ran.err.find(why) != std::string::npos);
+    CHECK(ran.err.find("iconv -f UTF-16") != std::string::npos);
+    CHECK(!fs::exists(folder / "out"));
+    CHECK(!fs::exists(folder / "out.partial"));
+  };
+  const std::string marked("\xFF\xFEh\0i\0\n\0", 8);
+  refused("in.txt", marked, "in.txt: it is UTF-16");
+  refused("in.txt", marked.substr(2), "in.txt: it is UTF-16 without");
+  refused("in.txt", std::string("\0h\0i\0\n", 6), "in.txt: it is UTF-16 without");
+  refused("in.jsonl", std::string("{\0}\0\n\0", 6), "in.jsonl: it is UTF-16 without");
+  // Few zeros, as of a text that is not ASCII: no UTF-8 either way.
+  refused("in.txt", "one line\n" + std::string("of two\0", 7), "in.txt: byte 15 is NUL");
+}
+
+TEST_CASE("a line of plain text that is no text fails alone", "[cpu][cli]") {
+  const TempDir folder;
+  const std::string far(std::size_t{64} << 10, ' ');  // a blank line, past what is looked at first
+  write_file(folder / "in.txt", "one\ncaf\xE9\n" + far + "\n" + std::string("t\0wo\nthree\n", 11));
+  const auto ran = generate(folder / "in.txt", folder / "out",
+                            {"--order", "input", "--max-tokens", "2", "--temperature", "0"});
+  CAPTURE(ran.err);
+  CHECK(ran.status == 1);
+  const auto lines = lines_of(read_file(folder / "out"));
+  REQUIRE(lines.size() == 4);
+  CHECK(lines[0]["error"].is_null());
+  CHECK(lines[1]["custom_id"] == "line-2");
+  CHECK(lines[1]["error"]["code"] == "invalid_text");
+  CHECK(lines[1]["error"]["message"].get<std::string>().starts_with("line 2: the line: byte 3"));
+  CHECK(lines[2]["error"]["message"].get<std::string>().find("byte 1 is NUL") != std::string::npos);
+  CHECK(lines[3]["error"].is_null());
+  CHECK(generate(folder / "in.txt", folder / "out", {"--resume"}).status == 1);
 }
 
 TEST_CASE("statistics that cannot be written are said to be missing, once", "[cpu][cli]") {

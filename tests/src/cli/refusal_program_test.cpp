@@ -256,6 +256,52 @@ TEST_CASE("a file of any length has its ids in little memory", "[cpu][cli]") {
   if (!kSanitized) CHECK(ran.peak_bytes < 40 * kMiB);
 }
 
+TEST_CASE("what is no text in a file is encoded with one warning that names the first place",
+          "[cpu][cli]") {
+  const TempDir folder;
+  // The first MiB is a part of its own; the places are those of the file.
+  write_file(folder / "t.txt",
+             repeat("good words.\n", kMiB + kMiB / 2) + "caf\xE9 \xE6\xB7." + std::string(1, '\0'));
+  const std::size_t first = std::filesystem::file_size(folder / "t.txt") - 6;
+  const auto warned = [&](const ProgramResult& ran, std::string_view count, std::size_t at) {
+    CAPTURE(ran.err);
+    CHECK(ran.status == 0);
+    CHECK(std::count(ran.err.begin(), ran.err.end(), '\n') == 1);
+    CHECK(ran.err.find(std::string(count) + " no text, the first at byte " + std::to_string(at)) !=
+          std::string::npos);
+  };
+  warned(run_ingot({"tokens", "--model", tiny_model(), "--input", folder / "t.txt", "--json"}),
+         "t.txt: 3 places of it are", first);
+  write_file(folder / "s.txt", "caf\xE9 au lait");
+  warned(
+      run_ingot({"score", "--model", tiny_model(), "--device", "cpu", "--input", folder / "s.txt"}),
+      "s.txt: 1 place of it is", 3);
+  write_file(folder / "s.txt", "caf\u00E9 au lait");
+  CHECK(run_ingot({"tokens", "--model", tiny_model(), "--input", folder / "s.txt"}).err.empty());
+}
+
+TEST_CASE("every command that reads a text refuses UTF-16 with the same words", "[cpu][cli]") {
+  const TempDir folder;
+  const std::string text("\xFF\xFEh\0i\0\n\0", 8);
+  write_file(folder / "t.txt", text);
+  ProgramOptions options;
+  options.input = text;
+  for (const std::string& file : {(folder / "t.txt").string(), std::string("-")}) {
+    for (std::vector<std::string> command : {std::vector<std::string>{"tokens"},
+                                             {"score"},
+                                             {"generate", "--format", "text", "--output", "-"}}) {
+      command.insert(command.end(), {"--model", tiny_model(), "--input", file});
+      const auto ran = run_ingot(command, options);
+      CAPTURE(command, ran.err);
+      CHECK(ran.status == 2);
+      CHECK(ran.out.empty());
+      CHECK(ran.err.find((file == "-" ? "standard input" : file) +
+                         ": it is UTF-16, not UTF-8; convert it (iconv -f UTF-16 -t UTF-8)") !=
+            std::string::npos);
+    }
+  }
+}
+
 TEST_CASE("a text that cannot fit the context is not scored, within 100 MB", "[cpu][cli]") {
   const TempDir folder;
   write_file(folder / "t.txt", repeat("word ", 16 * kMiB - 10));

@@ -6,6 +6,7 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/base/log.hpp"
+#include "src/cli/text_parts.hpp"
 #include "src/text/tokenizer.hpp"
 #include "src/text/utf8.hpp"
 #include "tests/support/temp_dir.hpp"
@@ -131,6 +132,26 @@ TEST_CASE("tokens writes bytes that are not UTF-8 as replacement characters", "[
   CHECK(nlohmann::json::parse(printed)["prompt"] == "a\uFFFD\uFFFDz");
 }
 
+TEST_CASE("tokens refuses a file in UTF-16, with or without a byte-order mark", "[cpu][cli]") {
+  const test::TempDir dir;
+  TokensOptions options;
+  options.model = dir / "missing";  // the input is looked at first
+  options.input = dir / "t.txt";
+  const auto refuses = [&](const std::string& text, const std::string& encoding) {
+    test::write_file(dir / "t.txt", text);
+    CHECK_THAT(run(options), Catch::Contains("t.txt: it is UTF-") &&
+                                 Catch::Contains("iconv -f " + encoding + " -t UTF-8"));
+  };
+  refuses(std::string("\xFF\xFEh\0i\0\n\0", 8), "UTF-16");
+  refuses(std::string("\xFE\xFF\0h\0i\0\n", 8), "UTF-16");
+  refuses(std::string("\xFF\xFE\0\0h\0\0\0", 8), "UTF-32");
+  refuses(std::string("h\0i\0\n\0", 6), "UTF-16LE");
+  refuses(std::string("\0h\0i\0\n", 6), "UTF-16BE");
+  options.input.clear();
+  options.messages = dir / "t.txt";
+  refuses(std::string("\xFF\xFE[\0]\0", 6), "UTF-16");
+}
+
 TEST_CASE("a long file has the ids of its text in one piece", "[cpu][cli]") {
   const test::TempDir dir;
   // Parts of a MiB end in the middle of any of these.
@@ -155,6 +176,28 @@ TEST_CASE("a long file has the ids of its text in one piece", "[cpu][cli]") {
   CHECK(run(options) == "{\"prompt\": \"\", \"ids\": []}\n");
   options.json = false;
   CHECK(run(options) == "0 tokens\n");
+}
+
+TEST_CASE("what is no text is counted once each, wherever a file is cut", "[cpu][cli]") {
+  const test::TempDir dir;
+  std::string text = "\n";
+  int faults = 0;
+  for (; text.size() < std::size_t{5} << 19; ++faults) {
+    text += "line \xE6\xB7 深度。\r\n";
+    text.append(static_cast<std::size_t>(faults % 7), ' ');
+  }
+  text += std::string("end\0", 4) + "\xE6\xB7";  // the last is cut off
+  test::write_file(dir / "t.txt", text);
+  const Tokenizer tokenizer = value_or_throw(Tokenizer::load(real_model()));
+  const AddedTokens added = GENERATE(AddedTokens::as_text, AddedTokens::recognise);
+  TextParts parts = value_or_throw(TextParts::open(tokenizer, added, dir / "t.txt"));
+  const TextFaults found = value_or_throw(parts.check());
+  CHECK(found.count == faults + 2);
+  CHECK(found.first == 6);
+  TextFaults whole;
+  whole.add(text, 0);
+  CHECK(whole.count == found.count);
+  CHECK(whole.first == found.first);
 }
 
 TEST_CASE("tokens refuses what it cannot do and says what to do", "[cpu][cli]") {
