@@ -8,8 +8,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <system_error>
+#include <thread>
 
 #include "runtime/base/atomic_publish.hpp"
 #include "runtime/base/byte_stream.hpp"
@@ -31,6 +33,10 @@ constexpr std::size_t kMostConversationBytes = std::size_t{256} << 20;
 constexpr std::size_t kMostSequenceBytes = std::size_t{16} << 30;
 /// Nobody's KV is compressed by more, so that a small file cannot ask for all memory.
 constexpr std::size_t kMostRatio = 1024;
+
+/// Who leaves has to be gone some time, another writer's gigabytes are written by then.
+constexpr std::chrono::seconds kLongestLock{10};
+constexpr std::chrono::milliseconds kLockRound{5};
 
 constexpr int kCompression = 1;  // the fastest: KV hardly compresses
 
@@ -207,6 +213,16 @@ Result<Place> look_at(const std::filesystem::path& file) {
   return place;
 }
 
+/// Waits for others that write there, through signals, and not for one that hangs.
+void lock_for_writing(int folder) {
+  const auto give_up = std::chrono::steady_clock::now() + kLongestLock;
+  while (::flock(folder, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) return;  // there are no locks
+    if (std::chrono::steady_clock::now() >= give_up) return;
+    std::this_thread::sleep_for(kLockRound);
+  }
+}
+
 Unexpected contradicts() {
   return fail(ErrorCode::corrupt, "it contradicts itself, though its checksum is right");
 }
@@ -312,13 +328,13 @@ Result<Digest> write_session(const std::filesystem::path& file, const SavedSessi
   const std::string bytes = session_bytes(session);
   const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
   // Two programs that leave at the same time look one after the other. Where the file system has no
-  // locks, a moment remains between looking and writing.
+  // locks, or one is held for too long, a moment remains between looking and writing.
   const FileDescriptor lock(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!lock.is_open()) {
     return refuse(errno == ENOENT ? ErrorCode::not_found : ErrorCode::io,
                   fmt::format("its folder: {}", std::strerror(errno)));
   }
-  (void)::flock(lock.get(), LOCK_EX);
+  lock_for_writing(lock.get());
   const auto place = look_at(file);
   if (!place) return refuse(place.error().code, place.error().message);
   switch (place->kind) {

@@ -3,14 +3,18 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <chrono>
 #include <ctime>
 
+#include "runtime/base/atomic_publish.hpp"
 #include "src/text/utf8.hpp"
 
 namespace ingot {
 namespace {
 
 constexpr std::size_t kMostNameBytes = 100;
+/// No writer takes as long.
+constexpr std::chrono::seconds kTemporaryAge = std::chrono::hours(24);
 
 }  // namespace
 
@@ -59,6 +63,11 @@ Result<void> SessionStore::make_folder_of(const std::filesystem::path& file) con
   }
   if (made) std::filesystem::permissions(folder_, std::filesystem::perms::owner_all, error);
   return {};
+}
+
+void SessionStore::sweep_folder_of(const std::filesystem::path& file) const {
+  if (folder_.empty() || file.parent_path() != folder_) return;
+  (void)sweep_temporaries(folder_, kTemporaryAge);
 }
 
 std::string SessionStore::numbered(std::string_view name, int number) {

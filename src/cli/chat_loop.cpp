@@ -41,7 +41,8 @@ ChatLoop::ChatLoop(const ChatOptions& options, LoadedModel& model)
       interactive_(terminal_out_ && !options.prompt && ::isatty(STDIN_FILENO) == 1),
       script_(!interactive_ && !options.prompt && ::isatty(STDIN_FILENO) != 1),
       colour_(terminal_out_ && !options.environment.no_color && !options.environment.dumb_terminal),
-      interrupt_(interactive_ ? Listening::to_a_terminal : Listening::to_programs),
+      interrupt_(interactive_ ? Listening::to_a_terminal : Listening::to_programs,
+                 Insisting::later),
       store_(session_store(options.environment)) {
   switch_to(add_session("", options.settings));
 }

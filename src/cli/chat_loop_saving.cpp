@@ -73,6 +73,7 @@ Result<std::string> ChatLoop::save_as(OpenSession& open, const std::filesystem::
   const auto known = open.files.find(SessionStore::key_of(file));
   if (known != open.files.end()) replace.known = known->second;
   if (auto made = store_.make_folder_of(file); !made) return Unexpected(made.error());
+  store_.sweep_folder_of(file);
   const auto written = write_session(file, saved, replace);
   if (!written) return Unexpected(written.error());
   open.files[SessionStore::key_of(file)] = *written;
@@ -85,6 +86,7 @@ Result<std::string> ChatLoop::save_as(OpenSession& open, const std::filesystem::
 }
 
 bool ChatLoop::save_on_leaving(Leaving leaving) {
+  interrupt_.leave();
   if (options_.private_mode) return true;
   bool all = true;
   for (const auto& open : open_) {
