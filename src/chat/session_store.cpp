@@ -93,6 +93,7 @@ std::vector<SessionStore::Entry> SessionStore::list() const {
     const std::string name = file->path().filename().string();
     if (!name.ends_with(kExtension) || name.starts_with('.')) continue;
     std::error_code gone;
+    if (!file->is_regular_file(gone)) continue;
     Entry entry{name.substr(0, name.size() - kExtension.size()), file->file_size(gone),
                 file->last_write_time(gone)};
     if (!gone) entries.push_back(std::move(entry));

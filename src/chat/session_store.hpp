@@ -46,7 +46,7 @@ class SessionStore {
     std::uint64_t bytes = 0;
     std::filesystem::file_time_type time;
   };
-  /// The newest first.
+  /// Regular files with the name of a session, the newest first; what is in them is not looked at.
   std::vector<Entry> list() const;
 
  private:

@@ -293,8 +293,16 @@ void ChatLoop::sessions(std::string_view) {
   }
   for (const SessionStore::Entry& entry : store_.list()) {
     if (find_open(entry.name) != nullptr) continue;
-    tell(fmt::format("  {:<20} saved {}, {} KiB\n", for_terminal(entry.name), date_of(entry.time),
-                     (entry.bytes + 1023) / 1024));
+    const auto file = store_.file_of(entry.name);
+    const auto sound = file ? check_session_file(*file) : Result<void>(Unexpected(file.error()));
+    std::string fault;
+    if (!sound) {
+      fault = fmt::format("; {}: {}",
+                          sound.error().code == ErrorCode::corrupt ? "damaged" : "not to be read",
+                          for_terminal(sound.error().message));
+    }
+    tell(fmt::format("  {:<20} saved {}, {} KiB{}\n", for_terminal(entry.name), date_of(entry.time),
+                     (entry.bytes + 1023) / 1024, fault));
   }
 }
 
