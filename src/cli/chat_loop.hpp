@@ -21,6 +21,9 @@
 
 namespace ingot {
 
+/// Bytes of what a user typed, in a message about it.
+inline constexpr std::size_t kMostShown = 60;
+
 /// One conversation of a chat, and what belongs to it alone.
 struct OpenSession {
   std::string name;        ///< or the path of its file; empty: it was given none
@@ -196,6 +199,12 @@ SessionStore session_store(const Environment& environment);
 /// invalid_argument for a name that is none, and where --conversation would take a saved one's
 /// place; not_found where the folder of a path is missing.
 [[nodiscard]] Result<void> check_session(const ChatOptions& options);
+
+/// Whether --prompt is a question, or /retry. Error: invalid_argument for another command, which
+/// would be asked as text.
+[[nodiscard]] Result<void> check_prompt_option(const ChatOptions& options);
+/// Whether --prompt asks for the answer of the last question.
+bool is_retry_prompt(const ChatOptions& options);
 
 /// A whole chat with a model that is loaded: what `ingot chat` does from there on.
 /// @param messages  to begin with, checked; may be empty

@@ -125,7 +125,7 @@ void ChatLoop::say_what_waits() const {
         "the last answer calls {}; {}", name,
         options_.prompt ? "it goes without a result" : "what is read next is its result");
   }
-  if (!session().awaits_answer()) return;
+  if (!session().awaits_answer() || is_retry_prompt(options_)) return;
   const bool begun = session().messages().back().role == Role::assistant;
   const std::string_view what =
       begun ? "the last answer is not finished" : "the last question has no answer yet";
