@@ -10,7 +10,9 @@
 #include "src/cli/chat_loop.hpp"
 #include "src/cli/session_settings.hpp"
 #include "src/cli/standard_output.hpp"
+#include "src/text/effort.hpp"
 #include "src/text/terminal_text.hpp"
+#include "src/text/utf8.hpp"
 
 namespace ingot {
 namespace {
@@ -113,11 +115,12 @@ void ChatLoop::think(std::string_view argument) {
   const auto [word, last] = first_word(level == "budget" ? std::string_view(effort) : rest);
   const std::string number = unquoted(last);
   if (!level.empty() && level != "budget") {
+    // One that there is, and that this checkpoint has.
+    if (auto known = effort_from_name(level, model_.efforts); !known) {
+      return complain({known.error().code, "/think: " + known.error().message});
+    }
     if (auto set = assign_text(changed, *find_setting("chat.thinking"), {&level, 1}); !set) {
       return complain({set.error().code, "/think: the effort " + set.error().message});
-    }
-    if (auto known = check_effort(thinking_from_name(level), model_.efforts); !known) {
-      return complain(known.error());
     }
   }
   if (word == "budget" && (number == "none" || number == "unset")) {
@@ -165,7 +168,12 @@ void ChatLoop::set(std::string_view assignment) {
   Settings changed = now_->settings;
   if (value == "unset") {
     unset(changed, *spec);
-  } else if (auto set = assign_words(changed, *spec, typed_words(*spec, value)); !set) {
+  } else if (auto typed = typed_words(*spec, value);
+             !std::all_of(typed.begin(), typed.end(), [](const auto& t) { return is_utf8(t); })) {
+    return complain({ErrorCode::invalid_argument,
+                     fmt::format("/set: {} must be text in UTF-8, and the bytes of {} are not",
+                                 name, for_terminal(cut_utf8(value, kMostShown)))});
+  } else if (auto set = assign_words(changed, *spec, typed); !set) {
     return complain({set.error().code, fmt::format("/set: {} {}", name, set.error().message)});
   }
   if (auto valid = check_sampling(changed, model_.engine->config()); !valid) {
