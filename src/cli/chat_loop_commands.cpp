@@ -61,10 +61,14 @@ void ChatLoop::help(std::string_view command) {
 }
 
 void ChatLoop::undo(std::string_view) {
-  now_->refused.clear();
+  // What was asked last is taken back, also where it was refused.
+  if (!std::exchange(now_->refused, {}).empty()) {
+    return say("Taken back: the question that was refused.");
+  }
   if (!session().undo())
     return complain({ErrorCode::invalid_argument, "there is nothing to take back"});
-  now_->unsaved = true;
+  // Nothing new is left, and the file keeps what was taken back.
+  if (is_in_file(*now_)) now_->unsaved = false;
   say("Taken back.");
 }
 
