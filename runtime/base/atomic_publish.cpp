@@ -51,6 +51,14 @@ bool write_all(int fd, std::string_view bytes) {
   return true;
 }
 
+/// Through signals.
+int sync_file(int fd) {
+  int done = 0;
+  while ((done = ::fsync(fd)) != 0 && errno == EINTR) {
+  }
+  return done;
+}
+
 Result<void> publish_once(const std::filesystem::path& target, std::string_view bytes,
                           FileAccess access) {
   const auto temporary = target.parent_path() / temporary_name();
@@ -62,7 +70,7 @@ Result<void> publish_once(const std::filesystem::path& target, std::string_view 
   if (!write_all(file.get(), bytes)) {
     step = "write";
     error = errno;
-  } else if (::fsync(file.get()) != 0) {
+  } else if (sync_file(file.get()) != 0) {
     step = "sync";
     error = errno;
   } else if (::rename(temporary.c_str(), target.c_str()) != 0) {

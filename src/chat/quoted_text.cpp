@@ -47,7 +47,7 @@ Escape escape_of(std::string_view behind) {
   }
   if (behind.size() < 3) return {};
   const int high = hex_digit(behind[1]), low = hex_digit(behind[2]);
-  if (high < 0 || high > 7 || low < 0) return {};
+  if (high < 0 || low < 0) return {};
   return {static_cast<char>(16 * high + low), 3};
 }
 

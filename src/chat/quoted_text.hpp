@@ -12,8 +12,8 @@ namespace ingot {
 bool is_quoted(std::string_view text);
 
 /// A value as a user typed it. Quotes around all of it are taken off: it is the text in them,
-/// whatever it looks like. In double quotes \", \\, \n, \t and \xHH (an ASCII character) stand for
-/// what they do where settings are shown; any other backslash is one.
+/// whatever it looks like. In double quotes \", \\, \n, \t and \xHH (a byte) stand for what they do
+/// where settings are shown; any other backslash is one. Bytes may make what is no UTF-8.
 std::string unquoted(std::string_view text);
 
 /// The texts of one or more quoted ones with blanks between them. nullopt where that is not what

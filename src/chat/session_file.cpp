@@ -8,8 +8,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <system_error>
+#include <thread>
 
 #include "runtime/base/atomic_publish.hpp"
 #include "runtime/base/byte_stream.hpp"
@@ -31,6 +33,13 @@ constexpr std::size_t kMostConversationBytes = std::size_t{256} << 20;
 constexpr std::size_t kMostSequenceBytes = std::size_t{16} << 30;
 /// Nobody's KV is compressed by more, so that a small file cannot ask for all memory.
 constexpr std::size_t kMostRatio = 1024;
+
+/// Who leaves has to be gone some time, another writer's gigabytes are written by then.
+constexpr std::chrono::seconds kLongestLock{10};
+constexpr std::chrono::milliseconds kLockRound{5};
+
+/// A list of files is there at once.
+constexpr std::size_t kMostQuicklyRead = std::size_t{16} << 20;
 
 constexpr int kCompression = 1;  // the fastest: KV hardly compresses
 
@@ -207,8 +216,56 @@ Result<Place> look_at(const std::filesystem::path& file) {
   return place;
 }
 
+/// Waits for others that write there, through signals, and not for one that hangs.
+void lock_for_writing(int folder) {
+  const auto give_up = std::chrono::steady_clock::now() + kLongestLock;
+  while (::flock(folder, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) return;  // there are no locks
+    if (std::chrono::steady_clock::now() >= give_up) return;
+    std::this_thread::sleep_for(kLockRound);
+  }
+}
+
 Unexpected contradicts() {
   return fail(ErrorCode::corrupt, "it contradicts itself, though its checksum is right");
+}
+
+/// The bytes of the two frames.
+struct Frames {
+  std::uint64_t conversation = 0;
+  std::uint64_t sequences = 0;
+};
+
+/// @param begin  of a file of so many bytes, its header at least
+Result<Frames> frames_of(std::string_view begin, std::uint64_t file_bytes) {
+  if (begin.empty()) return fail(ErrorCode::corrupt, "it is empty");
+  if (!begin.starts_with(kMagic.substr(0, std::min(kMagic.size(), begin.size())))) {
+    return fail(ErrorCode::corrupt, "it is no session of ingot");
+  }
+  ByteReader header(begin.substr(std::min(kMagic.size(), begin.size())));
+  const std::uint64_t version = header.u64();
+  const Frames sizes{header.u64(), header.u64()};
+  if (version > kSessionFormat) {
+    return fail(ErrorCode::unsupported,
+                fmt::format("it is of format {}, this version of ingot reads up to {}; a newer one "
+                            "wrote it",
+                            version, kSessionFormat));
+  }
+  const std::uint64_t frames =
+      file_bytes - std::min<std::uint64_t>(file_bytes, kHeaderBytes + kDigestBytes);
+  if (!header.ok() || sizes.conversation > frames ||
+      sizes.sequences > frames - sizes.conversation) {
+    return fail(ErrorCode::corrupt, "it is cut short");
+  }
+  if (version == 0 || sizes.conversation + sizes.sequences != frames) return contradicts();
+  return sizes;
+}
+
+/// Of a whole file.
+Result<void> check_digest(std::string_view bytes) {
+  const Digest digest = digest_of(bytes.substr(0, bytes.size() - kDigestBytes));
+  if (digest == trailer_of(bytes)) return {};
+  return fail(ErrorCode::corrupt, "its checksum is wrong: it is damaged");
 }
 
 }  // namespace
@@ -235,36 +292,16 @@ std::string session_bytes(const SavedSession& session) {
 }
 
 Result<SavedSession> parse_session(std::string_view bytes) {
-  if (bytes.empty()) return fail(ErrorCode::corrupt, "it is empty");
-  if (!bytes.starts_with(kMagic.substr(0, std::min(kMagic.size(), bytes.size())))) {
-    return fail(ErrorCode::corrupt, "it is no session of ingot");
-  }
-  ByteReader header(bytes.substr(std::min(kMagic.size(), bytes.size())));
-  const std::uint64_t version = header.u64();
-  const std::uint64_t conversation_size = header.u64();
-  const std::uint64_t sequences_size = header.u64();
-  if (version > kSessionFormat) {
-    return fail(ErrorCode::unsupported,
-                fmt::format("it is of format {}, this version of ingot reads up to {}; a newer one "
-                            "wrote it",
-                            version, kSessionFormat));
-  }
-  const std::size_t frames = bytes.size() - std::min(bytes.size(), kHeaderBytes + kDigestBytes);
-  if (!header.ok() || conversation_size > frames || sequences_size > frames - conversation_size) {
-    return fail(ErrorCode::corrupt, "it is cut short");
-  }
-  if (version == 0 || conversation_size + sequences_size != frames) return contradicts();
+  const auto frames = frames_of(bytes, bytes.size());
+  if (!frames) return Unexpected(frames.error());
   const std::string_view content = bytes.substr(0, bytes.size() - kDigestBytes);
-  const Digest digest = digest_of(content);
-  if (std::memcmp(digest.bytes.data(), bytes.data() + content.size(), kDigestBytes) != 0) {
-    return fail(ErrorCode::corrupt, "its checksum is wrong: it is damaged");
-  }
+  if (auto whole = check_digest(bytes); !whole) return Unexpected(whole.error());
 
   const auto conversation =
-      unpack(content.substr(kHeaderBytes, conversation_size), kMostConversationBytes);
+      unpack(content.substr(kHeaderBytes, frames->conversation), kMostConversationBytes);
   if (!conversation) return Unexpected(conversation.error());
   const auto sequences =
-      unpack(content.substr(kHeaderBytes + conversation_size), kMostSequenceBytes);
+      unpack(content.substr(kHeaderBytes + frames->conversation), kMostSequenceBytes);
   if (!sequences) return Unexpected(sequences.error());
 
   SavedSession session;
@@ -304,6 +341,28 @@ Result<StoredSession> read_session(const std::filesystem::path& file) {
   return StoredSession{std::move(*session), trailer_of(*bytes)};
 }
 
+Result<void> check_session_file(const std::filesystem::path& file) {
+  const FileDescriptor opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat info {};
+  if (!opened.is_open() || ::fstat(opened.get(), &info) != 0) {
+    return fail(errno == ENOENT ? ErrorCode::not_found : ErrorCode::io, std::strerror(errno));
+  }
+  if (!S_ISREG(info.st_mode)) return fail(ErrorCode::invalid_argument, "this is no regular file");
+  const auto size = static_cast<std::size_t>(info.st_size);
+  if (size <= kMostQuicklyRead) {
+    const auto bytes = read_whole_file(file);
+    if (!bytes) return Unexpected(bytes.error());
+    if (auto frames = frames_of(*bytes, bytes->size()); !frames) return Unexpected(frames.error());
+    return check_digest(*bytes);
+  }
+  std::string begin(kHeaderBytes, '\0');
+  const ssize_t got = ::pread(opened.get(), begin.data(), begin.size(), 0);
+  if (got < 0) return fail(ErrorCode::io, std::strerror(errno));
+  begin.resize(static_cast<std::size_t>(got));
+  if (auto frames = frames_of(begin, size); !frames) return Unexpected(frames.error());
+  return {};
+}
+
 Result<Digest> write_session(const std::filesystem::path& file, const SavedSession& session,
                              const MayReplace& replace) {
   const auto refuse = [&](ErrorCode code, std::string_view why) {
@@ -312,13 +371,13 @@ Result<Digest> write_session(const std::filesystem::path& file, const SavedSessi
   const std::string bytes = session_bytes(session);
   const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
   // Two programs that leave at the same time look one after the other. Where the file system has no
-  // locks, a moment remains between looking and writing.
+  // locks, or one is held for too long, a moment remains between looking and writing.
   const FileDescriptor lock(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!lock.is_open()) {
     return refuse(errno == ENOENT ? ErrorCode::not_found : ErrorCode::io,
                   fmt::format("its folder: {}", std::strerror(errno)));
   }
-  (void)::flock(lock.get(), LOCK_EX);
+  lock_for_writing(lock.get());
   const auto place = look_at(file);
   if (!place) return refuse(place.error().code, place.error().message);
   switch (place->kind) {

@@ -56,6 +56,11 @@ struct StoredSession : SavedSession {
 /// the file's name.
 [[nodiscard]] Result<StoredSession> read_session(const std::filesystem::path& file);
 
+/// Whether a file looks like a session that can be read: its beginning, its sizes, and the checksum
+/// of one that is not large. Errors as read_session(); the message says what is wrong and does not
+/// name the file.
+[[nodiscard]] Result<void> check_session_file(const std::filesystem::path& file);
+
 /// What may lie where a session is written.
 struct MayReplace {
   std::optional<Digest> known = std::nullopt;  ///< the session with this checksum

@@ -3,14 +3,18 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <chrono>
 #include <ctime>
 
+#include "runtime/base/atomic_publish.hpp"
 #include "src/text/utf8.hpp"
 
 namespace ingot {
 namespace {
 
 constexpr std::size_t kMostNameBytes = 100;
+/// No writer takes as long.
+constexpr std::chrono::seconds kTemporaryAge = std::chrono::hours(24);
 
 }  // namespace
 
@@ -61,6 +65,11 @@ Result<void> SessionStore::make_folder_of(const std::filesystem::path& file) con
   return {};
 }
 
+void SessionStore::sweep_folder_of(const std::filesystem::path& file) const {
+  if (folder_.empty() || file.parent_path() != folder_) return;
+  (void)sweep_temporaries(folder_, kTemporaryAge);
+}
+
 std::string SessionStore::numbered(std::string_view name, int number) {
   std::string_view end;
   if (name.ends_with(kExtension)) end = kExtension;
@@ -84,6 +93,7 @@ std::vector<SessionStore::Entry> SessionStore::list() const {
     const std::string name = file->path().filename().string();
     if (!name.ends_with(kExtension) || name.starts_with('.')) continue;
     std::error_code gone;
+    if (!file->is_regular_file(gone)) continue;
     Entry entry{name.substr(0, name.size() - kExtension.size()), file->file_size(gone),
                 file->last_write_time(gone)};
     if (!gone) entries.push_back(std::move(entry));

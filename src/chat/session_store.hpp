@@ -23,6 +23,9 @@ class SessionStore {
   /// Makes the folder of this file, for its owner's eyes only, where the file is the store's own;
   /// folders that a user named are the user's. Error: io.
   [[nodiscard]] Result<void> make_folder_of(const std::filesystem::path& file) const;
+  /// Removes what writers that died left in the folder of this file a day ago or before, where the
+  /// file is the store's own.
+  void sweep_folder_of(const std::filesystem::path& file) const;
   /// The file of a session. What has a slash in it, or the extension at its end, is a path.
   /// Error: invalid_argument for a name that makes no file, or where there is no folder.
   [[nodiscard]] Result<std::filesystem::path> file_of(std::string_view name) const;
@@ -43,7 +46,7 @@ class SessionStore {
     std::uint64_t bytes = 0;
     std::filesystem::file_time_type time;
   };
-  /// The newest first.
+  /// Regular files with the name of a session, the newest first; what is in them is not looked at.
   std::vector<Entry> list() const;
 
  private:

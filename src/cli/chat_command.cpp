@@ -37,6 +37,7 @@ Result<void> check_conversation_fits(const ChatOptions& options, const OpenedMod
 }  // namespace
 
 int run_chat(const ChatOptions& options) {
+  value_or_throw(check_prompt_option(options));
   value_or_throw(check_session(options));
   std::vector<ChatMessage> messages;
   if (!options.conversation.empty()) messages = read_conversation(options.conversation);

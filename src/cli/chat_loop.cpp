@@ -41,7 +41,8 @@ ChatLoop::ChatLoop(const ChatOptions& options, LoadedModel& model)
       interactive_(terminal_out_ && !options.prompt && ::isatty(STDIN_FILENO) == 1),
       script_(!interactive_ && !options.prompt && ::isatty(STDIN_FILENO) != 1),
       colour_(terminal_out_ && !options.environment.no_color && !options.environment.dumb_terminal),
-      interrupt_(interactive_ ? Listening::to_a_terminal : Listening::to_programs),
+      interrupt_(interactive_ ? Listening::to_a_terminal : Listening::to_programs,
+                 Insisting::later),
       store_(session_store(options.environment)) {
   switch_to(add_session("", options.settings));
 }
@@ -230,9 +231,30 @@ int ChatLoop::run() {
   }
 }
 
+Result<void> check_prompt_option(const ChatOptions& options) {
+  if (!options.prompt || is_retry_prompt(options)) return {};
+  const auto command = as_command({*options.prompt});
+  if (!command) return {};
+  return fail(ErrorCode::invalid_argument,
+              fmt::format("--prompt {}: {} is no question; of the commands --prompt takes /retry "
+                          "alone, standard input takes all (and a message that begins with \"\"\")",
+                          for_terminal(cut_utf8(*options.prompt, kMostShown)),
+                          for_terminal(cut_utf8(command->name, kMostShown))));
+}
+
+bool is_retry_prompt(const ChatOptions& options) {
+  if (!options.prompt) return false;
+  const auto command = as_command({*options.prompt});
+  return command && command->name == "/retry" && command->argument.empty();
+}
+
 int ChatLoop::converse() {
   if (options_.prompt) {
-    answer(Turn::question, as_text(*options_.prompt));
+    if (is_retry_prompt(options_)) {
+      retry({});
+    } else {
+      answer(Turn::question, as_text(*options_.prompt));
+    }
     return after_signal().value_or(status_);
   }
   open_history();

@@ -21,6 +21,9 @@
 
 namespace ingot {
 
+/// Bytes of what a user typed, in a message about it.
+inline constexpr std::size_t kMostShown = 60;
+
 /// One conversation of a chat, and what belongs to it alone.
 struct OpenSession {
   std::string name;        ///< or the path of its file; empty: it was given none
@@ -29,10 +32,12 @@ struct OpenSession {
   std::unique_ptr<ChatSession> session;
   TurnStats totals;
   int answers = 0;
-  bool warned = false;        ///< that the context ends soon
-  std::string attached;       ///< goes in front of the next message
-  std::string refused;        ///< the last question, where it could not be answered
-  bool unsaved = false;       ///< it has turns that its file has not
+  bool warned = false;   ///< that the context ends soon
+  std::string attached;  ///< goes in front of the next message
+  std::string refused;   ///< the last question, where it could not be answered
+  bool unsaved = false;  ///< it has turns that its file has not
+  /// What its file has, where it has one: what was taken back since is there.
+  std::vector<ChatMessage> in_file;
   std::uint64_t used_at = 0;  ///< counts up with every change of session
   /// Files whose content is this conversation's: as they were when it was read or written.
   std::map<std::filesystem::path, Digest> files;
@@ -127,6 +132,12 @@ class ChatLoop final : private ChatActions {
   /// Reads a session file into a session that is open from then on. Error: the running one is as it
   /// was.
   Result<OpenSession*> open_saved(const std::filesystem::path& file, std::string name);
+  /// Whether the file of a session has all of its messages.
+  static bool is_in_file(const OpenSession& open);
+  /// Whether it has more: turns were taken back.
+  static bool is_cut_back(const OpenSession& open);
+  /// Makes this session what its file says. False where that cannot be read: it is as it was.
+  bool go_back_to_file();
   ChatSession& session() { return *now_->session; }
   const ChatSession& session() const { return *now_->session; }
   void say(std::string_view line) const;
@@ -196,6 +207,12 @@ SessionStore session_store(const Environment& environment);
 /// invalid_argument for a name that is none, and where --conversation would take a saved one's
 /// place; not_found where the folder of a path is missing.
 [[nodiscard]] Result<void> check_session(const ChatOptions& options);
+
+/// Whether --prompt is a question, or /retry. Error: invalid_argument for another command, which
+/// would be asked as text.
+[[nodiscard]] Result<void> check_prompt_option(const ChatOptions& options);
+/// Whether --prompt asks for the answer of the last question.
+bool is_retry_prompt(const ChatOptions& options);
 
 /// A whole chat with a model that is loaded: what `ingot chat` does from there on.
 /// @param messages  to begin with, checked; may be empty

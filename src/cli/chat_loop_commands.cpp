@@ -10,7 +10,9 @@
 #include "src/cli/chat_loop.hpp"
 #include "src/cli/session_settings.hpp"
 #include "src/cli/standard_output.hpp"
+#include "src/text/effort.hpp"
 #include "src/text/terminal_text.hpp"
+#include "src/text/utf8.hpp"
 
 namespace ingot {
 namespace {
@@ -59,10 +61,14 @@ void ChatLoop::help(std::string_view command) {
 }
 
 void ChatLoop::undo(std::string_view) {
-  now_->refused.clear();
+  // What was asked last is taken back, also where it was refused.
+  if (!std::exchange(now_->refused, {}).empty()) {
+    return say("Taken back: the question that was refused.");
+  }
   if (!session().undo())
     return complain({ErrorCode::invalid_argument, "there is nothing to take back"});
-  now_->unsaved = true;
+  // Nothing new is left, and the file keeps what was taken back.
+  if (is_in_file(*now_)) now_->unsaved = false;
   say("Taken back.");
 }
 
@@ -113,11 +119,12 @@ void ChatLoop::think(std::string_view argument) {
   const auto [word, last] = first_word(level == "budget" ? std::string_view(effort) : rest);
   const std::string number = unquoted(last);
   if (!level.empty() && level != "budget") {
+    // One that there is, and that this checkpoint has.
+    if (auto known = effort_from_name(level, model_.efforts); !known) {
+      return complain({known.error().code, "/think: " + known.error().message});
+    }
     if (auto set = assign_text(changed, *find_setting("chat.thinking"), {&level, 1}); !set) {
       return complain({set.error().code, "/think: the effort " + set.error().message});
-    }
-    if (auto known = check_effort(thinking_from_name(level), model_.efforts); !known) {
-      return complain(known.error());
     }
   }
   if (word == "budget" && (number == "none" || number == "unset")) {
@@ -165,7 +172,12 @@ void ChatLoop::set(std::string_view assignment) {
   Settings changed = now_->settings;
   if (value == "unset") {
     unset(changed, *spec);
-  } else if (auto set = assign_words(changed, *spec, typed_words(*spec, value)); !set) {
+  } else if (auto typed = typed_words(*spec, value);
+             !std::all_of(typed.begin(), typed.end(), [](const auto& t) { return is_utf8(t); })) {
+    return complain({ErrorCode::invalid_argument,
+                     fmt::format("/set: {} must be text in UTF-8, and the bytes of {} are not",
+                                 name, for_terminal(cut_utf8(value, kMostShown)))});
+  } else if (auto set = assign_words(changed, *spec, typed); !set) {
     return complain({set.error().code, fmt::format("/set: {} {}", name, set.error().message)});
   }
   if (auto valid = check_sampling(changed, model_.engine->config()); !valid) {

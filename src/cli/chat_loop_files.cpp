@@ -47,6 +47,12 @@ void ChatLoop::set_system(std::string_view text) {
   }
   // In quotes it is the text, whatever it looks like.
   std::string changed = text == "none" ? std::string() : unquoted(text);
+  if (!text.starts_with('@') && !is_utf8(changed)) {
+    return complain(
+        {ErrorCode::invalid_argument,
+         fmt::format("/system: {} is no text in UTF-8 (byte {} is not)",
+                     for_terminal(cut_utf8(text, kMostShown)), valid_utf8_prefix(changed))});
+  }
   if (text.starts_with('@')) {
     auto read = read_named_text("reading the system message from",
                                 file_argument(text.substr(1), options_.environment.home));

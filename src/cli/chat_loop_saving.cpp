@@ -73,22 +73,32 @@ Result<std::string> ChatLoop::save_as(OpenSession& open, const std::filesystem::
   const auto known = open.files.find(SessionStore::key_of(file));
   if (known != open.files.end()) replace.known = known->second;
   if (auto made = store_.make_folder_of(file); !made) return Unexpected(made.error());
+  store_.sweep_folder_of(file);
   const auto written = write_session(file, saved, replace);
   if (!written) return Unexpected(written.error());
   open.files[SessionStore::key_of(file)] = *written;
   open.unsaved = false;
+  open.in_file = std::move(saved.messages);
   const std::int64_t tokens = open.session->held_tokens();
-  return fmt::format("{}, {}", counted(saved.messages.size(), "message"),
+  return fmt::format("{}, {}", counted(open.in_file.size(), "message"),
                      tokens > 0 && saved.sequences.empty()
                          ? "without state, which this engine keeps in no file"
                          : counted(static_cast<std::uint64_t>(tokens), "token"));
 }
 
 bool ChatLoop::save_on_leaving(Leaving leaving) {
+  interrupt_.leave();
   if (options_.private_mode) return true;
   bool all = true;
   for (const auto& open : open_) {
-    if (!open->unsaved) continue;
+    if (!open->unsaved) {
+      if (leaving != Leaving::unheard && is_cut_back(*open)) {
+        log::info(
+            "the session \"{}\" stays saved with what was taken back; /save writes it without",
+            for_terminal(open->name));
+      }
+      continue;
+    }
     const bool chosen = !open->name.empty() && !open->automatic;
     // What the end of a pipe leaves without a name is done with; what is cut short is not, but for
     // one question, which the shell's history has.
@@ -128,6 +138,16 @@ bool ChatLoop::save_on_leaving(OpenSession& open, Leaving leaving) {
                 ? fmt::format("; ingot chat --session {} goes on with it", for_terminal(used))
                 : "");
   return true;
+}
+
+bool ChatLoop::is_in_file(const OpenSession& open) {
+  const auto& left = open.session->messages();
+  return !open.files.empty() && left.size() <= open.in_file.size() &&
+         std::equal(left.begin(), left.end(), open.in_file.begin());
+}
+
+bool ChatLoop::is_cut_back(const OpenSession& open) {
+  return is_in_file(open) && open.session->messages().size() < open.in_file.size();
 }
 
 Result<std::string> ChatLoop::save_in_any_case(OpenSession& open,

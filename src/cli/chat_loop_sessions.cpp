@@ -125,7 +125,7 @@ void ChatLoop::say_what_waits() const {
         "the last answer calls {}; {}", name,
         options_.prompt ? "it goes without a result" : "what is read next is its result");
   }
-  if (!session().awaits_answer()) return;
+  if (!session().awaits_answer() || is_retry_prompt(options_)) return;
   const bool begun = session().messages().back().role == Role::assistant;
   const std::string_view what =
       begun ? "the last answer is not finished" : "the last question has no answer yet";
@@ -165,6 +165,7 @@ Result<OpenSession*> ChatLoop::open_saved(const std::filesystem::path& file, std
     close_session(open);
     return refuse(error);
   }
+  open.in_file = open.session->messages();
   std::string state;
   bool in_place = false;
   if (!same_model) {
@@ -253,9 +254,17 @@ void ChatLoop::load(std::string_view argument) {
   }
   const std::string name = file_argument(argument, options_.environment.home);
   if (OpenSession* const open = find_open(name)) {
-    if (open != now_) leave_for(*open);
+    if (open != now_) {
+      leave_for(*open);
+    } else if (!open->unsaved && !open->files.empty() && session().messages() != open->in_file) {
+      if (go_back_to_file()) say_what_waits();
+      return;
+    }
     say(fmt::format("{}: {}, {}.", name, counted(session().messages().size(), "message"),
                     in_place_text(session())));
+    if (open->unsaved && !open->files.empty()) {
+      say("It has turns that its file has not: /save writes them, /undo takes them back.");
+    }
     return say_what_waits();
   }
   const auto file = store_.file_of(name);
@@ -282,6 +291,25 @@ void ChatLoop::load(std::string_view argument) {
   say_what_waits();
 }
 
+bool ChatLoop::go_back_to_file() {
+  OpenSession& before = *now_;
+  const auto file = store_.file_of(before.name);
+  const auto opened =
+      file ? open_saved(*file, before.name) : Result<OpenSession*>(Unexpected(file.error()));
+  if (!opened) {
+    complain(opened.error());
+    return false;
+  }
+  OpenSession& back = **opened;
+  back.automatic = before.automatic;
+  back.totals = before.totals;
+  back.answers = before.answers;
+  back.attached = std::move(before.attached);
+  switch_to(back);
+  close_session(before);
+  return true;
+}
+
 void ChatLoop::sessions(std::string_view) {
   for (const auto& open : open_) {
     const std::size_t messages = open->session->messages().size();
@@ -289,12 +317,22 @@ void ChatLoop::sessions(std::string_view) {
                      open.get() == now_ ? '*' : ' ',
                      for_terminal(open->name.empty() ? "(no name)" : open->name), messages,
                      messages == 1 ? "message," : "messages,", open->session->held_tokens(),
-                     open->unsaved ? ", not saved" : ""));
+                     open->unsaved        ? ", not saved"
+                     : is_cut_back(*open) ? ", saved with what was taken back"
+                                          : ""));
   }
   for (const SessionStore::Entry& entry : store_.list()) {
     if (find_open(entry.name) != nullptr) continue;
-    tell(fmt::format("  {:<20} saved {}, {} KiB\n", for_terminal(entry.name), date_of(entry.time),
-                     (entry.bytes + 1023) / 1024));
+    const auto file = store_.file_of(entry.name);
+    const auto sound = file ? check_session_file(*file) : Result<void>(Unexpected(file.error()));
+    std::string fault;
+    if (!sound) {
+      fault = fmt::format("; {}: {}",
+                          sound.error().code == ErrorCode::corrupt ? "damaged" : "not to be read",
+                          for_terminal(sound.error().message));
+    }
+    tell(fmt::format("  {:<20} saved {}, {} KiB{}\n", for_terminal(entry.name), date_of(entry.time),
+                     (entry.bytes + 1023) / 1024, fault));
   }
 }
 

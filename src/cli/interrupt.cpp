@@ -1,47 +1,132 @@
 #include "src/cli/interrupt.hpp"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
 #include <cstring>
+#include <ctime>
 #include <iterator>
+#include <string>
 
 #include "runtime/base/error.hpp"
 
 namespace ingot {
 namespace {
 
-// A signal handler can reach nothing but a global.
-volatile std::sig_atomic_t pending_signal = 0;
-volatile std::sig_atomic_t signal_count = 0;
-volatile std::sig_atomic_t window_changed = 0;
-volatile std::sig_atomic_t wake_write = -1;
+// A signal handler can reach nothing but a global. A signal may come to any thread, so none of
+// these is plain; those that need a lock would be no handler's.
+static_assert(std::atomic<int>::is_always_lock_free);
+static_assert(std::atomic<std::int64_t>::is_always_lock_free);
+static_assert(std::atomic<pthread_t>::is_always_lock_free);
+std::atomic<int> pending_signal{0};
+std::atomic<int> signal_count{0};
+std::atomic<int> window_changed{0};
+std::atomic<int> wake_write{-1};
+std::atomic<pthread_t> listener{};
+/// Which signals have come.
+std::atomic<bool> was_heard[NSIG];
+/// SIGINT asks for no end.
+std::atomic<bool> interrupt_is_a_key{false};
+/// When the end was first asked for, by the monotonic clock; 0: it was not.
+std::atomic<std::int64_t> asked_at_ms{0};
 
 /// SIGINT and SIGWINCH are listened to in their own ways; these all in the same one.
 constexpr int kEnds[] = {SIGTERM, SIGHUP, SIGQUIT, SIGXCPU};
 struct sigaction previous_int, previous_winch, previous_ends[std::size(kEnds)];
 
-void wake() {
-  const int error = errno;
-  (void)!::write(wake_write, "", 1);
-  errno = error;
+/// What a handler does may change errno under the feet of what it interrupted.
+class KeepErrno {
+ public:
+  KeepErrno() : before_(errno) {}
+  KeepErrno(const KeepErrno&) = delete;
+  KeepErrno& operator=(const KeepErrno&) = delete;
+  ~KeepErrno() { errno = before_; }
+
+ private:
+  int before_;
+};
+
+/// Whether this is the thread that listens; the signal goes there otherwise. So no handler runs
+/// beside the end of the object that it writes to.
+bool listens(int signal) {
+  const pthread_t to = listener;
+  if (::pthread_equal(to, ::pthread_self()) != 0) return true;
+  (void)::pthread_kill(to, signal);
+  return false;
 }
 
-void remember(int signal) {
+std::int64_t now_ms() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+}
+
+void wake() {
+  (void)!::write(wake_write, "", 1);
+}
+
+void note(int signal) {
   // SIGINT may mean less than the end: it does not hide one that came before.
-  if (pending_signal == 0 || signal != SIGINT) pending_signal = signal;
-  signal_count = signal_count + 1;
+  int none = 0;
+  if (signal != SIGINT) {
+    pending_signal = signal;
+  } else {
+    pending_signal.compare_exchange_strong(none, signal);
+  }
+  ++signal_count;
   wake();
 }
 
-void remember_window(int) {
+/// As if nobody had listened. It comes when the handler returns.
+void end_by(int signal) {
+  struct sigaction action {};
+  action.sa_handler = SIG_DFL;
+  sigemptyset(&action.sa_mask);
+  sigaction(signal, &action, nullptr);
+  (void)::pthread_kill(::pthread_self(), signal);
+}
+
+void remember(int signal) {
+  const KeepErrno keep;
+  if (!listens(signal)) return;
+  note(signal);
+  if (signal == SIGINT && interrupt_is_a_key) return;
+  if (was_heard[signal].exchange(true)) end_by(signal);
+}
+
+void remember_patiently(int signal) {
+  const KeepErrno keep;
+  if (!listens(signal)) return;
+  note(signal);
+  if (signal == SIGINT && interrupt_is_a_key) return;
+  const std::int64_t now = now_ms();
+  std::int64_t first = 0;
+  if (asked_at_ms.compare_exchange_strong(first, now)) return;
+  const bool may_insist = signal == SIGINT || signal == SIGTERM || signal == SIGQUIT;
+  if (may_insist && now - first >= kInsistsAfter.count()) end_by(signal);
+}
+
+void forget_all() {
+  pending_signal = 0;
+  signal_count = 0;
+  asked_at_ms = 0;
+  for (auto& heard : was_heard)
+    heard = false;
+}
+
+void remember_window(int signal) {
+  const KeepErrno keep;
+  if (!listens(signal)) return;
   window_changed = 1;
   wake();
 }
 
-void listen(Listening listening) {
+void listen(Listening listening, Insisting insisting) {
   struct sigaction action {};
   sigemptyset(&action.sa_mask);
   if (listening == Listening::to_a_terminal) {
@@ -49,12 +134,9 @@ void listen(Listening listening) {
     action.sa_flags = SA_RESTART;
     sigaction(SIGWINCH, &action, nullptr);
   }
-  action.sa_handler = remember;
+  action.sa_handler = insisting == Insisting::later ? remember_patiently : remember;
   action.sa_flags = 0;
-  if (listening == Listening::to_a_terminal) sigaction(SIGINT, &action, nullptr);
-  // SA_RESETHAND: the second signal is the end.
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  if (listening == Listening::to_programs) sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGINT, &action, nullptr);
   for (std::size_t i = 0; i < std::size(kEnds); ++i) {
     // Under nohup SIGHUP stays ignored; SIGQUIT does where a shell runs us in the background.
     const bool may_be_ignored = kEnds[i] != SIGTERM;
@@ -65,10 +147,12 @@ void listen(Listening listening) {
 
 }  // namespace
 
-InterruptGuard::InterruptGuard(Listening listening) : listening_(listening) {
-  pending_signal = 0;
-  signal_count = 0;
+InterruptGuard::InterruptGuard(Listening listening, Insisting insisting)
+    : listening_(listening), insisting_(insisting) {
+  forget_all();
   window_changed = 0;
+  interrupt_is_a_key = listening_ == Listening::to_a_terminal;
+  listener = ::pthread_self();
   if (::pipe2(wake_, O_CLOEXEC | O_NONBLOCK) != 0) {
     throw EngineError(ErrorCode::io,
                       std::string("preparing for signals: pipe: ") + std::strerror(errno));
@@ -78,7 +162,7 @@ InterruptGuard::InterruptGuard(Listening listening) : listening_(listening) {
   for (std::size_t i = 0; i < std::size(kEnds); ++i)
     sigaction(kEnds[i], nullptr, &previous_ends[i]);
   sigaction(SIGWINCH, nullptr, &previous_winch);
-  listen(listening_);
+  listen(listening_, insisting_);
 }
 
 InterruptGuard::~InterruptGuard() {
@@ -100,34 +184,29 @@ int InterruptGuard::count() const {
 }
 
 void InterruptGuard::reset() {
-  pending_signal = 0;
-  signal_count = 0;
+  forget_all();
   char bytes[64];
   while (::read(wake_[0], bytes, sizeof(bytes)) > 0) {
   }
-  listen(listening_);
+  listen(listening_, insisting_);
+}
+
+void InterruptGuard::leave() {
+  interrupt_is_a_key = false;
 }
 
 bool InterruptGuard::take_interrupt() {
   char bytes[64];
   while (::read(wake_[0], bytes, sizeof(bytes)) > 0) {
   }
-  sigset_t all, before;
-  sigfillset(&all);
-  ::pthread_sigmask(SIG_BLOCK, &all, &before);
-  const bool was_there = pending_signal == SIGINT;
-  if (was_there) {
-    pending_signal = 0;
-    signal_count = 0;
-  }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return was_there;
+  int interrupt = SIGINT;
+  if (!pending_signal.compare_exchange_strong(interrupt, 0)) return false;
+  signal_count = 0;
+  return true;
 }
 
 bool InterruptGuard::take_resize() {
-  // In this order: a change in between is seen by whoever asks for the size after us.
-  const bool changed = window_changed != 0;
-  window_changed = 0;
+  const bool changed = window_changed.exchange(0) != 0;
   char bytes[64];
   while (::read(wake_[0], bytes, sizeof(bytes)) > 0) {
   }

@@ -22,7 +22,9 @@ TEST_CASE("quotes around a whole value are taken off, and no others", "[cpu][cha
       {R"("a \"b\" c")", R"(a "b" c)"},
       {R"("one\ntwo\tthree\x1b\\")", "one\ntwo\tthree\x1b\\"},
       {R"('one\ntwo')", R"(one\ntwo)"},
-      {R"("C:\dir \xff \x4")", R"(C:\dir \xff \x4)"},
+      {R"("C:\dir \xfg \x4")", R"(C:\dir \xfg \x4)"},
+      {R"("caf\xC3\xa9")", "caf\xC3\xA9"},
+      {R"("\xff")", "\xFF"},
       {R"("ends in \")", R"("ends in \")"},
       {"\"caf\xC3\xA9\"", "caf\xC3\xA9"},
   }));

@@ -1,10 +1,14 @@
 #include "src/chat/session_file.hpp"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <future>
 
+#include "runtime/base/file_descriptor.hpp"
 #include "src/chat/session_store.hpp"
 #include "tests/support/temp_dir.hpp"
 
@@ -157,6 +161,18 @@ TEST_CASE("of two that write one session at once, both learn who was first", "[c
   for (auto& writer : writers)
     written += writer.get();
   CHECK(written == 1);
+}
+
+TEST_CASE("a writer that hangs holds up no other for ever", "[cpu][chat]") {
+  const TempDir folder;
+  const FileDescriptor held(::open(folder.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  REQUIRE(::flock(held.get(), LOCK_EX) == 0);
+  const auto start = std::chrono::steady_clock::now();
+  CHECK(write_session(folder / "x.session", made()));
+  const auto took = std::chrono::steady_clock::now() - start;
+  CHECK(took >= std::chrono::seconds(9));
+  CHECK(took < std::chrono::seconds(30));
+  CHECK(read_session(folder / "x.session"));
 }
 
 TEST_CASE("names of sessions are names of files, and paths are paths", "[cpu][chat]") {

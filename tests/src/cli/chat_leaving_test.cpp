@@ -1,7 +1,12 @@
 // What ends `ingot chat`, or a part of it, from outside: signals, editors, streams that are closed
 // or full. What was said is kept, the terminal is as it was, and the status tells.
-#include <csignal>
+#include <fcntl.h>
+#include <sys/file.h>
 
+#include <csignal>
+#include <thread>
+
+#include "runtime/base/file_descriptor.hpp"
 #include "src/chat/session_file.hpp"
 #include "tests/src/cli/chat_on_terminal.hpp"
 #include "tests/support/run_program.hpp"
@@ -44,6 +49,19 @@ fs::path plan_in(const TempDir& home) {
   return home / "ingot/sessions/plan.session";
 }
 
+/// As long as it lives, nothing is saved there: who saves waits.
+ingot::FileDescriptor hold_saving(const fs::path& state) {
+  fs::create_directories(state / "ingot/sessions");
+  ingot::FileDescriptor folder(
+      ::open((state / "ingot/sessions").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  REQUIRE(::flock(folder.get(), LOCK_EX) == 0);
+  return folder;
+}
+
+void wait_ms(int time) {
+  std::this_thread::sleep_for(milliseconds(time));
+}
+
 }  // namespace
 
 TEST_CASE("a signal saves a named session and gives the terminal back", "[cpu][cli][pty]") {
@@ -66,6 +84,83 @@ TEST_CASE("an interrupt right behind a request to end does not hide it", "[cpu][
   chat.program.signal(SIGINT);
   CHECK(chat.program.wait() == 143);
   CHECK(messages_in(chat.session_file("plan")) == 2);
+}
+
+TEST_CASE("signals behind each other take no session away that is being saved", "[cpu][cli][pty]") {
+  const auto [first, second] = GENERATE(table<int, int>({{SIGHUP, SIGHUP},
+                                                         {SIGTERM, SIGTERM},
+                                                         {SIGTERM, SIGHUP},
+                                                         {SIGHUP, SIGTERM},
+                                                         {SIGQUIT, SIGQUIT},
+                                                         {SIGXCPU, SIGXCPU}}));
+  CAPTURE(first, second);
+  Chat chat({"--session", "plan"});
+  chat.ask("hello");
+  {
+    const auto held = hold_saving(chat.state);
+    chat.program.signal(first);
+    for (int again = 0; again < 3; ++again) {
+      wait_ms(20);
+      chat.program.signal(second);
+    }
+    CHECK(!fs::exists(chat.session_file("plan")));
+  }
+  const int status = chat.program.wait();
+  CHECK((status == 128 + first || status == 128 + second));
+  CHECK(messages_in(chat.session_file("plan")) == 2);
+}
+
+TEST_CASE("interrupts behind each other take no session of a pipe away", "[cpu][cli]") {
+  const int signal = GENERATE(SIGINT, SIGTERM, SIGHUP);
+  CAPTURE(signal);
+  const TempDir home;
+  auto held = hold_saving(home.path());
+  ProgramOptions options;
+  options.environment = {"HOME=/nonexistent", "TERM=dumb",
+                         "XDG_STATE_HOME=" + home.path().string()};
+  options.input = "hello\n";
+  options.keep_input_open = true;
+  options.wait_for = "prompt_tokens";
+  options.then = [&](int process) {
+    for (int again = 0; again < 4; ++again) {
+      ::kill(process, signal);
+      wait_ms(20);
+    }
+    held = ingot::FileDescriptor();
+  };
+  const auto ran = run_ingot(Chat::arguments(tiny_model(), {"--session", "plan"}), options);
+  CHECK(ran.status == 128 + signal);
+  CHECK(messages_in(plan_in(home)) == 2);
+}
+
+TEST_CASE("who insists for a second ends a chat that cannot save, a hang-up does not",
+          "[cpu][cli][pty]") {
+  const int insists = GENERATE(SIGTERM, SIGINT);
+  CAPTURE(insists);
+  Chat chat({"--session", "plan"});
+  chat.ask("hello");
+  const auto held = hold_saving(chat.state);
+  chat.program.signal(SIGHUP);
+  wait_ms(1200);
+  chat.program.signal(SIGHUP);
+  CHECK(chat.program.wait(0.3) == -1);
+  chat.program.signal(insists);
+  CHECK(chat.program.wait(5) == 128 + insists);
+  CHECK(!fs::exists(chat.session_file("plan")));
+}
+
+TEST_CASE("what a save that was killed left behind goes a day later", "[cpu][cli]") {
+  const TempDir home;
+  CHECK(by_shell(home, "", "", "hello\n").status == 0);
+  const fs::path folder = home / "ingot/sessions";
+  for (const char* name : {".publish-old", ".publish-new"})
+    write_file(folder / name, "half");
+  fs::last_write_time(folder / ".publish-old",
+                      fs::file_time_type::clock::now() - std::chrono::hours(25));
+  CHECK(by_shell(home, "", "", "again\n").status == 0);
+  CHECK(!fs::exists(folder / ".publish-old"));
+  CHECK(fs::exists(folder / ".publish-new"));
+  CHECK(messages_in(plan_in(home)) == 4);
 }
 
 TEST_CASE("a limit of the size of files is an error of that file and loses no session",

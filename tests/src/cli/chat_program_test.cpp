@@ -213,6 +213,12 @@ TEST_CASE("efforts that the checkpoint lacks are refused by name in a chat", "[c
   const auto refused = chat("/think low\n");
   CHECK(refused.status == 2);
   CHECK(refused.err.find("\"low\"") != std::string::npos);
+  for (const char* unknown : {"/think medium\n", "/set thinking medium\n"}) {
+    const auto none = chat(unknown);
+    CHECK(none.status == 2);
+    CHECK(none.err.find("\"medium\": this checkpoint knows none, high and max\n") !=
+          std::string::npos);
+  }
   const auto ran = chat("/think high budget 7\n/think budget none\n/set thinking max\n");
   CHECK(ran.status == 0);
   CHECK(ran.out == "thinking high, at most 7 tokens\nthinking high\nthinking max\n");
@@ -264,6 +270,42 @@ TEST_CASE("a setting that is unset has its default again", "[cpu][cli]") {
       "/set top_p 0.5\n/set top_p unset\n/set top_p\n");
   CHECK(ran.out == "There is no system message.\nthinking high\nthinking none\ntop_p = 1\n");
   CHECK(ran.err.empty());
+}
+
+TEST_CASE("bytes of a typed value make UTF-8 or are refused", "[cpu][cli]") {
+  const auto typed = chat("/set stop \"caf\\xC3\\xA9\"\n/set stop\n");
+  CHECK(typed.status == 0);
+  CHECK(typed.out.find("caf\xC3\xA9") != std::string::npos);
+  CHECK(typed.out.find("xC3") == std::string::npos);
+  for (const char* value : {"/set stop \"a\" \"\\xC3\"\n", "/set stop \"\\xff\"\n",
+                            "/system \"\\xA9\"\n", "/set system \"\\xA9\"\n"}) {
+    CAPTURE(value);
+    const auto refused = chat(std::string(value) + "never asked\n");
+    CHECK(refused.status == 2);
+    CHECK(refused.err.find("UTF-8") != std::string::npos);
+    CHECK(refused.out.empty());
+  }
+}
+
+TEST_CASE("--prompt is a question or /retry, and no other command", "[cpu][cli]") {
+  const TempDir folder;
+  write_file(folder / "asked.json", R"([{"role": "user", "content": "hello"}])");
+  const auto answered = chat("", {"-p", "/retry", "--conversation", folder / "asked.json"});
+  CHECK(answered.status == 0);
+  CHECK(answered.out == chat("hello\n").out);
+  CHECK(answered.err.find("asked together") == std::string::npos);
+  const auto nothing = chat("", {"-p", "/retry"});
+  CHECK(nothing.status == 2);
+  CHECK(nothing.out.empty());
+  for (const char* command : {"/undo", "/retry now", "/bogus", " /sessions"}) {
+    CAPTURE(command);
+    const auto refused = chat("", {"-p", command});
+    CHECK(refused.status == 2);
+    CHECK(refused.out.empty());
+    CHECK(refused.err.find("--prompt ") != std::string::npos);
+    CHECK(std::count(refused.err.begin(), refused.err.end(), '\n') == 1);
+  }
+  CHECK(chat("", {"-p", "/usr/bin is a path"}).status == 0);
 }
 
 TEST_CASE("one question must not be empty", "[cpu][cli]") {

@@ -273,6 +273,107 @@ TEST_CASE("a saved session goes on in the next chat without being fed again", "[
         (fs::perms::owner_read | fs::perms::owner_write));
 }
 
+TEST_CASE("what is taken back stays in the file until new turns or /save write it",
+          "[cpu][cli][pty]") {
+  const std::string then = GENERATE("", "/save", "new", "/load plan");
+  CAPTURE(then);
+  Chat chat({"--session", "plan"});
+  chat.ask("hello");
+  chat.ask("again");
+  chat.enter("/save");
+  const std::string saved = read_file(chat.session_file("plan"));
+  chat.ask("third");
+  chat.enter("/undo");
+  CHECK(chat.enter("/sessions").find("saved") == std::string::npos);
+  chat.enter("/undo");
+  const std::string cut = chat.enter("/sessions");
+  CAPTURE(cut);
+  CHECK(cut.find("* plan                    2 messages, ") != std::string::npos);
+  CHECK(cut.find("saved with what was taken back") != std::string::npos);
+  if (then == "new") {
+    chat.ask("other");
+  } else if (!then.empty()) {
+    const std::string out = chat.enter(then);
+    if (then == "/load plan") {
+      CHECK(out.find("plan: 4 messages, ") != std::string::npos);
+      CHECK(chat.enter("/sessions").find("* plan                    4 messages") !=
+            std::string::npos);
+    }
+  }
+  CHECK(chat.leave() == 0);
+  const bool keeps =
+      chat.program.out().find("stays saved with what was taken back") != std::string::npos;
+  CHECK(keeps == then.empty());
+  const auto left = value_or_throw(ingot::read_session(chat.session_file("plan")));
+  const bool as_saved = then.empty() || then == "/load plan";
+  CHECK((read_file(chat.session_file("plan")) == saved) == as_saved);
+  CHECK(left.messages.size() == (then == "/save" ? 2u : 4u));
+  if (then == "new") CHECK(left.messages[2].content == "other");
+}
+
+TEST_CASE("/load of the session's own name loses no new turn", "[cpu][cli][pty]") {
+  Chat chat({"--session", "plan"});
+  chat.ask("hello");
+  chat.enter("/save");
+  CHECK(chat.enter("/retry").find("prompt_tokens") != std::string::npos);
+  chat.ask("again");
+  CHECK(chat.enter("/load plan").find("plan: 4 messages, ") != std::string::npos);
+  CHECK(chat.leave() == 0);
+  CHECK(messages_in(chat.session_file("plan")) == 4);
+}
+
+TEST_CASE("a question that was refused is the last one for /retry and /undo", "[cpu][cli]") {
+  const TempDir home;
+  const auto run = [&](std::string input) {
+    return run_ingot(Chat::arguments(tiny_model(), {"--context", "64", "--json"}),
+                     with_state(home, input));
+  };
+  const std::string refused = std::string(400, 'q') + "\n";
+  const auto answers = [](const ProgramResult& ran) {
+    return std::count(ran.out.begin(), ran.out.end(), '\n');
+  };
+  // The first /undo drops it, the second one takes "hello" back, and the third finds nothing.
+  const auto dropped = run("hello\n" + refused + "/undo\n/retry\n");
+  CHECK(answers(dropped) == 2);
+  CHECK(dropped.err.find("the context holds 64") != std::string::npos);
+  const auto twice = run("hello\n" + refused + "/undo\n/undo\n/undo\nnever asked\n");
+  CHECK(answers(twice) == 1);
+  CHECK(twice.err.find("there is nothing to take back") != std::string::npos);
+  const auto again = run("hello\n" + refused + "/retry\n");
+  CHECK(answers(again) == 1);
+}
+
+TEST_CASE("/sessions lists files alone, and says which are damaged", "[cpu][cli]") {
+  const TempDir home;
+  CHECK(run_ingot(Chat::arguments(tiny_model(), {"--session", "plan"}), with_state(home, "hello\n"))
+            .status == 0);
+  const fs::path folder = home / "ingot/sessions";
+  const std::string bytes = read_file(folder / "plan.session");
+  std::string flipped = bytes;
+  flipped[bytes.size() / 2] = static_cast<char>(flipped[bytes.size() / 2] ^ 1);
+  write_file(folder / "flipped.session", flipped);
+  write_file(folder / "short.session", bytes.substr(0, bytes.size() / 2));
+  write_file(folder / "empty.session", "");
+  write_file(folder / "text.session", "this is a text and no session");
+  fs::create_directories(folder / "folder.session");
+  REQUIRE(::mkfifo((folder / "fifo.session").c_str(), 0600) == 0);
+  const auto ran = run_ingot(Chat::arguments(tiny_model(), {}), with_state(home, "/sessions\n"));
+  CHECK(ran.status == 0);
+  CHECK(ran.out.find("folder") == std::string::npos);
+  CHECK(ran.out.find("fifo") == std::string::npos);
+  CHECK(std::count(ran.out.begin(), ran.out.end(), '\n') == 6);
+  const auto line_of = [&](const std::string& name) {
+    const std::size_t at = ran.out.find("  " + name + " ");
+    REQUIRE(at != std::string::npos);
+    return ran.out.substr(at, ran.out.find('\n', at) - at);
+  };
+  CHECK(line_of("plan").ends_with("KiB"));
+  CHECK(line_of("flipped").ends_with("; damaged: its checksum is wrong: it is damaged"));
+  CHECK(line_of("short").ends_with("; damaged: it is cut short"));
+  CHECK(line_of("empty").ends_with("; damaged: it is empty"));
+  CHECK(line_of("text").ends_with("; damaged: it is no session of ingot"));
+}
+
 TEST_CASE("a saved session is branched and returned to", "[cpu][cli][pty]") {
   Chat chat;
   chat.ask("hello");
