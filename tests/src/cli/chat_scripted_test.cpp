@@ -384,7 +384,8 @@ TEST_CASE("a context that fills up is shown, warned of, and never cut behind the
   program->send("abcdefghij\r");
   REQUIRE(program->wait_for("but the context holds 64"));
   REQUIRE(program->wait_for(kPrompt));
-  enter(*program, "/undo");
+  enter(*program, "/undo");  // the refused question
+  enter(*program, "/undo");  // the one before, which makes room
   enter(*program, "abc");
   CHECK(program->out().find("cached 50; answer 9 tokens") != std::string::npos);
 }
