@@ -53,7 +53,7 @@ class Racing {
 
   /// False, and the race is not complete, once the budget is spent.
   bool in_time(std::string_view step, std::size_t left) {
-    if (setup_.now_s() < setup_.end_s) {
+    if (setup_.now_s() < setup_.end_s && !setup_.asked_to_end()) {
       setup_.progress(step, left);
       return true;
     }
@@ -215,6 +215,7 @@ class Racing {
         note_failure(index, trial);
         search.bar(after_s - before_s);
       }
+      if (setup_.asked_to_end()) search.end();
       before_s = after_s;
     }
     race_.result.complete = race_.result.complete && search.complete();

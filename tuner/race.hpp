@@ -17,7 +17,8 @@ struct RaceSetup {
   std::string arch;
   SearchPolicy search;
   std::function<double()> now_s;
-  double end_s = 0;  ///< of now_s; when the budget ends
+  double end_s = 0;                                           ///< of now_s; when the budget ends
+  std::function<bool()> asked_to_end = [] { return false; };  ///< then it is spent
   /// Called before each step with its name and how many candidates are left in it.
   std::function<void(std::string_view step, std::size_t left)> progress;
 };

@@ -65,7 +65,11 @@ void Search::bar(double cost_s) {
 
 void Search::spend(double cost_s) {
   budget_left_s_ -= cost_s;
-  if (done_ || budget_left_s_ > 0) return;
+  if (budget_left_s_ <= 0) end();
+}
+
+void Search::end() {
+  if (done_) return;
   done_ = true;
   out_of_budget_ = true;
 }

@@ -48,6 +48,8 @@ class Search {
   void add(double time_us, double cost_s);
   /// The candidate that next() named cannot be measured; it is out.
   void bar(double cost_s);
+  /// Ends it as a spent budget does.
+  void end();
 
   const std::vector<Course>& courses() const { return courses_; }
   int rounds() const { return rounds_; }

@@ -129,7 +129,10 @@ class Tuning {
   double end_s() const { return start_s_ + options_.budget_s; }
 
   /// Rank 0 looks at its clock for all.
-  bool go_on() { return ranks_.broadcast(options_.now_s() < end_s() ? "go" : "stop") == "go"; }
+  bool go_on() {
+    const bool go = options_.now_s() < end_s() && !options_.asked_to_end();
+    return ranks_.broadcast(go ? "go" : "stop") == "go";
+  }
 
   /// Which requests are open; of the others the outcome. Rank 0 looks them up for all.
   void plan() {
@@ -169,6 +172,7 @@ class Tuning {
                           .search = options_.search,
                           .now_s = options_.now_s,
                           .end_s = end_s(),
+                          .asked_to_end = options_.asked_to_end,
                           .progress = [&](std::string_view step, std::size_t left) {
                             options_.progress({.request = index,
                                                .requests = requests_.size(),

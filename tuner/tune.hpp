@@ -68,6 +68,8 @@ struct TuneOptions {
   int jobs = 1;                   ///< candidates that are compiled at a time, ahead of measuring
   bool retune = false;            ///< tune what is known again
   std::function<double()> now_s;  ///< a steady clock
+  /// Ends it behind the trial in work, as a spent budget does.
+  std::function<bool()> asked_to_end = [] { return false; };
   std::function<void(const TuneProgress&)> progress = [](const TuneProgress&) {};
 };
 

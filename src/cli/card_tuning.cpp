@@ -82,17 +82,14 @@ CardTuned run_tuning(const CardTuning& tuning, trials::TuningPlan plan, jit::Ker
                     .enter_timeout = std::chrono::minutes(10)});
   SingleRank alone;
   const double start_s = steady_s();
-  // A request to stop is a budget that is spent.
-  constexpr double kOver_s = 1e9;
-  TuneOptions options{
-      .device = tuning.card.device,
-      .tp_size = tuning.tp_size,
-      .policy = policy_text(SearchPolicy{}, MeasurePolicy{}),
-      .budget_s = tuning.budget_s,
-      .jobs = tuning.jobs,
-      .retune = tuning.retune,
-      .now_s = [&] { return steady_s() + (interrupt.requested() != 0 ? kOver_s : 0); }};
-  if (!std::isfinite(options.budget_s)) options.budget_s = kOver_s / 2;
+  TuneOptions options{.device = tuning.card.device,
+                      .tp_size = tuning.tp_size,
+                      .policy = policy_text(SearchPolicy{}, MeasurePolicy{}),
+                      .budget_s = tuning.budget_s,
+                      .jobs = tuning.jobs,
+                      .retune = tuning.retune,
+                      .now_s = steady_s,
+                      .asked_to_end = [&] { return interrupt.requested() != 0; }};
   options.progress = [&](const TuneProgress& at) {
     if (!progress.due()) return;
     const double spent_s = steady_s() - start_s;
@@ -110,12 +107,6 @@ CardTuned run_tuning(const CardTuning& tuning, trials::TuningPlan plan, jit::Ker
   tuned.plan = std::move(plan);
   tuned.report.seconds = steady_s() - start_s;
   tuned.signal = interrupt.requested();
-  // What was under way when the request came seems to have taken the jump's seconds.
-  RaceSeconds& spent = tuned.report.spent;
-  for (double* const seconds : {&spent.compile, &spent.enter, &spent.verify, &spent.measure})
-    *seconds = std::fmod(*seconds, kOver_s);
-  for (TunedRequest& request : tuned.report.requests)
-    request.seconds = std::fmod(request.seconds, kOver_s);
   return tuned;
 }
 

@@ -286,6 +286,21 @@ TEST_CASE("a budget that ends within a request keeps what it has, and the next r
   CHECK(second.requests[0].record->complete);
 }
 
+TEST_CASE("a tuning that is asked to end does so as one whose budget is spent", "[cpu][tuner]") {
+  Made made;
+  made.bench.time_us = {{name("mma", 32), 90}};
+  const double end_s = made.clock.now_s + 0.15;
+  made.options.asked_to_end = [&] { return made.clock.now_s >= end_s; };
+  const auto first = made.run({tuning_request(1), tuning_request(2)});
+  CHECK(first.requests[0].state == TuneState::cut_short);
+  CHECK(first.requests[0].record->chosen().variant == tile_variant("mma", 32));
+  CHECK(first.requests[1].state == TuneState::left);
+  CHECK(first.seconds < 0.2);
+  made.options.asked_to_end = [] { return true; };
+  CHECK(made.run({tuning_request(3)}).count(TuneState::left) == 1);
+  CHECK(made.files() == 1);
+}
+
 TEST_CASE("tuner: a kill at any point harms no record, and the next run resumes",
           "[cpu][tuner][stress]") {
   constexpr int kRequests = 60;
