@@ -8,6 +8,7 @@
 #include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 #include <sstream>
 #include <thread>
@@ -70,6 +71,38 @@ ProgramResult generate_until(const fs::path& in, const fs::path& out, std::uintm
   };
   more.insert(more.end(), {"--device", "auto"});
   return generate(in, out, more, options);
+}
+
+/// Runs generate on folder/in.jsonl with its output on a disk of its own, folder/disk; what is
+/// there at the end lies in the folder, and what it said in folder/err. nullopt where none can be
+/// mounted.
+/// @param first         shell command before the run; $1 is the folder
+/// @param when_waiting  once the run waits for room, or has ended
+std::optional<ProgramResult> generate_on_small_disk(const TempDir& folder, std::uintmax_t kib,
+                                                    const std::string& first,
+                                                    const std::string& arguments,
+                                                    const std::string& when_waiting) {
+  fs::create_directory(folder / "disk");
+  const std::string script = fmt::format(
+      "mount -t tmpfs -o size={}k tmpfs \"$1/disk\" || exit 99\n{}\n"
+      "\"$2\" generate --model \"$3\" --device cpu --input \"$1/in.jsonl\" --output "
+      "\"$1/disk/out\" {} 2> \"$1/err\" & program=$!\n"
+      "i=0; while [ $i -lt 600 ] && ! grep -q 'waiting for room' \"$1/err\" && kill -0 $program; "
+      "do sleep 0.05; i=$((i+1)); done 2> /dev/null\n"
+      "{}; wait $program; status=$?\n"
+      "cp \"$1/disk/out\" \"$1/disk/out.partial\" \"$1/\" 2> /dev/null; exit $status\n",
+      kib, first, arguments, when_waiting);
+  ProgramOptions options;
+  options.program = "/usr/bin/unshare";
+  options.environment = {"HOME=/nonexistent", "TERM=dumb", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"};
+  try {
+    auto ran = run_ingot({"-rm", "/bin/sh", "-c", script, "sh", folder.path(),
+                          fs::absolute(ingot_program()), tiny_model()},
+                         options);
+    if (ran.status != 99 && fs::exists(folder / "err")) return ran;
+  } catch (const std::runtime_error&) {
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -481,45 +514,26 @@ TEST_CASE("a full disk is waited for, and the run goes on when there is room", "
   for (int i = 0; i < 60; ++i)
     input += line(std::to_string(i), 2);
   write_file(folder / "in.jsonl", input);
-  fs::create_directory(folder / "disk");
   const bool stop = GENERATE(false, true);
   // A disk of 64 KiB that a file of 52 fills; once the program waits, that file goes.
-  const std::string script =
-      "mount -t tmpfs -o size=64k tmpfs \"$1/disk\" || exit 99\n"
-      "head -c 53248 /dev/zero > \"$1/disk/filler\"\n"
-      "\"$2\" generate --model \"$3\" --device cpu --input \"$1/in.jsonl\" --output "
-      "\"$1/disk/out\" --max-batch 2 --disk-full " +
-      std::string(stop ? "stop" : "wait") +
-      " 2> \"$1/err\" & program=$!\n"
-      "i=0; while [ $i -lt 600 ] && ! grep -q 'waiting for room' \"$1/err\" && kill -0 $program; "
-      "do sleep 0.05; i=$((i+1)); done 2> /dev/null\n"
-      "rm \"$1/disk/filler\"; wait $program; status=$?\n"
-      "cp \"$1/disk/out\" \"$1/disk/out.partial\" \"$1/\" 2> /dev/null; exit $status\n";
-  ProgramOptions options;
-  options.program = "/usr/bin/unshare";
-  options.environment = {"HOME=/nonexistent", "TERM=dumb", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"};
-  ProgramResult ran;
-  try {
-    ran = run_ingot({"-rm", "/bin/sh", "-c", script, "sh", folder.path(),
-                     fs::absolute(ingot_program()), tiny_model()},
-                    options);
-  } catch (const std::runtime_error&) {
-    ran.status = 99;
-  }
-  if (ran.status == 99 || !fs::exists(folder / "err")) {
+  const auto ran =
+      generate_on_small_disk(folder, 64, "head -c 53248 /dev/zero > \"$1/disk/filler\"",
+                             std::string("--max-batch 2 --disk-full ") + (stop ? "stop" : "wait"),
+                             "rm \"$1/disk/filler\"");
+  if (!ran) {
     skip("no file system can be mounted here");
     return;
   }
   const std::string said = read_file(folder / "err");
-  CAPTURE(said, ran.err);
+  CAPTURE(said, ran->err);
   CHECK(said.find("No space left on device") != std::string::npos);
   if (stop) {
-    CHECK(ran.status == 1);
+    CHECK(ran->status == 1);
     const auto lines = lines_of(read_file(folder / "out.partial"));
     CHECK(lines.size() > 5);
     CHECK(lines.size() < 60);
   } else {
-    CHECK(ran.status == 0);
+    CHECK(ran->status == 0);
     CHECK(said.find("waiting for room") != std::string::npos);
     CHECK(lines_of(read_file(folder / "out")).size() == 60);
   }
@@ -533,35 +547,17 @@ TEST_CASE("a disk too full to bring the lines into order is waited for", "[cpu][
   write_file(folder / "in.jsonl", input);
   REQUIRE(generate(folder / "in.jsonl", folder / "whole", {"--order", "input"}).status == 0);
   const auto kib = fs::file_size(folder / "whole") / 1024;
-  fs::create_directory(folder / "disk");
   // Room for the lines once and a half.
-  const std::string script = fmt::format(
-      "mount -t tmpfs -o size={}k tmpfs \"$1/disk\" || exit 99\n"
-      "\"$2\" generate --model \"$3\" --device cpu --input \"$1/in.jsonl\" --output "
-      "\"$1/disk/out\" --order input --max-batch 3 2> \"$1/err\" & program=$!\n"
-      "i=0; while [ $i -lt 600 ] && ! grep -q 'waiting for room' \"$1/err\" && kill -0 $program; "
-      "do sleep 0.05; i=$((i+1)); done 2> /dev/null\n"
-      "mount -o remount,size={}k \"$1/disk\"; wait $program; status=$?\n"
-      "cp \"$1/disk/out\" \"$1/\" 2> /dev/null; exit $status\n",
-      kib * 3 / 2, kib * 4);
-  ProgramOptions options;
-  options.program = "/usr/bin/unshare";
-  options.environment = {"HOME=/nonexistent", "TERM=dumb", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"};
-  ProgramResult ran;
-  try {
-    ran = run_ingot({"-rm", "/bin/sh", "-c", script, "sh", folder.path(),
-                     fs::absolute(ingot_program()), tiny_model()},
-                    options);
-  } catch (const std::runtime_error&) {
-    ran.status = 99;
-  }
-  if (ran.status == 99 || !fs::exists(folder / "err")) {
+  const auto ran =
+      generate_on_small_disk(folder, kib * 3 / 2, ":", "--order input --max-batch 3",
+                             fmt::format("mount -o remount,size={}k \"$1/disk\"", kib * 4));
+  if (!ran) {
     skip("no file system can be mounted here");
     return;
   }
   const std::string said = read_file(folder / "err");
   CAPTURE(said);
-  CHECK(ran.status == 0);
+  CHECK(ran->status == 0);
   CHECK(said.find("out.partial.new: No space left on device") != std::string::npos);
   CHECK(read_file(folder / "out") == read_file(folder / "whole"));
 }
