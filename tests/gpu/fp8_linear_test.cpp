@@ -7,6 +7,7 @@
 #include "kernel_templates/act_quant.space.hpp"
 #include "kernel_templates/fp8_linear.space.hpp"
 #include "kernel_templates/fp8_linear_sm90.space.hpp"
+#include "kernel_templates/fp8_linear_wide_sm90.space.hpp"
 #include "runtime/cuda/graph.hpp"
 #include "src/reference/numerics.hpp"
 #include "tests/support/device_data.hpp"
@@ -135,8 +136,18 @@ const Fp8LinearProblem kProblems[] = {
     {{1024, 512}, 4096, 256, false}, {{2048}, 512, 256, false},
 };
 
+/// The same of many tokens: token tiles and strips without a pair, pairs of strips of two weights.
+const Fp8LinearProblem kWideProblems[] = {
+    {{384}, 640, 257, false},
+    {{256, 256}, 896, 130, false},
+    {{128, 256, 128}, 1024, 1000, false},
+    {{1024, 512}, 4096, 256, false},
+    {{4096}, 1024, 512, false},
+    {{640}, 512, 4096, false},
+};
+
 template <class Family>
-void check_family(std::size_t most_variants) {
+void check_family(std::span<const Fp8LinearProblem> problems, std::size_t most_variants) {
   const auto driver = test::driver_or_skip(1);
   if (!driver) return;
   const cu::Context context = cu::Context::retain(driver, 0);
@@ -146,7 +157,7 @@ void check_family(std::size_t most_variants) {
     return;
   int variants = 0;
   double worst = 0;
-  for (const auto& problem : kProblems) {
+  for (const auto& problem : problems) {
     auto chosen = Family::space(problem, limits).extremes();
     if (chosen.size() > most_variants) chosen.resize(most_variants);
     variants += check_variants<Family>(context, stream, problem, chosen, worst);
@@ -155,48 +166,36 @@ void check_family(std::size_t most_variants) {
              variants, worst);
 }
 
-}  // namespace
+/// One variant of a family on one problem.
+template <class Family>
+struct Case {
+  Fp8LinearProblem problem;
+  typename Family::Params params;
+};
+const Case<kernels::Fp8LinearSm90> kSplitCases[] = {
+    {{{256}, 1024, 5, false}, {.COLS = 1024, .TOKENS = 8, .STAGES = 2, .SPLIT_K = 4}},
+    {{{256}, 2048, 5, true},
+     {.COLS = 2048, .TOKENS = 8, .STAGES = 3, .SPLIT_K = 16, .X_RESIDENT = true, .QUANTIZE = true}},
+    {{{256}, 1024, 20, false},
+     {.COLS = 1024, .TOKENS = 32, .STAGES = 3, .SPLIT_K = 3, .CLUSTERED = true}},
+    {{{256}, 1152, 256, false},
+     {.COLS = 1152, .TOKENS = 128, .STAGES = 4, .SPLIT_K = 2, .CLUSTERED = true}},
+    {{{512}, 1152, 256, false},
+     {.COLS = 1152, .TOKENS = 64, .STAGES = 4, .SPLIT_K = 3, .MULTICAST = true}},
+    {{{512}, 512, 250, false},
+     {.COLS = 512, .TOKENS = 128, .STAGES = 3, .MULTICAST = true, .X_RESIDENT = true}},
+};
+const Case<kernels::Fp8LinearWideSm90> kWideCases[] = {
+    {{{512}, 1152, 250, false}, {.COLS = 1152}},
+    {{{4096}, 512, 1000, false}, {.COLS = 512, .MULTICAST = true}},
+};
 
-TEST_CASE("fp8_linear agrees with the reference", "[gpu][families]") {
-  check_family<kernels::Fp8Linear>(8);
-}
-
-TEST_CASE("fp8_linear_sm90 agrees with the reference", "[gpu][families]") {
-  check_family<kernels::Fp8LinearSm90>(8);
-}
-
-TEST_CASE("FP8 linears of split and of clustered blocks repeat to the bit in a dependent graph",
-          "[gpu][families][sanitize]") {
-  const auto driver = test::driver_or_skip(1);
-  if (!driver) return;
-  const cu::Context context = cu::Context::retain(driver, 0);
-  const cu::Stream stream = cu::Stream::create(context);
+/// Launches in a dependent graph give the bits of a single one, and leave the workspace clean.
+template <class Family>
+void check_repeats(const cu::Context& context, const cu::Stream& stream,
+                   std::span<const Case<Family>> cases) {
   const cu::DeviceLimits limits = cu::limits_of(context.device());
-  if (!kernels::Fp8LinearSm90::runs_on(limits) && test::skip("needs a Hopper card")) return;
-  struct Case {
-    Fp8LinearProblem problem;
-    kernels::Fp8LinearSm90Params params;
-  };
-  const Case cases[] = {
-      {{{256}, 1024, 5, false}, {.COLS = 1024, .TOKENS = 8, .STAGES = 2, .SPLIT_K = 4}},
-      {{{256}, 2048, 5, true},
-       {.COLS = 2048,
-        .TOKENS = 8,
-        .STAGES = 3,
-        .SPLIT_K = 16,
-        .X_RESIDENT = true,
-        .QUANTIZE = true}},
-      {{{256}, 1024, 20, false},
-       {.COLS = 1024, .TOKENS = 32, .STAGES = 3, .SPLIT_K = 3, .CLUSTERED = true}},
-      {{{256}, 1152, 256, false},
-       {.COLS = 1152, .TOKENS = 128, .STAGES = 4, .SPLIT_K = 2, .CLUSTERED = true}},
-      {{{512}, 1152, 256, false},
-       {.COLS = 1152, .TOKENS = 64, .STAGES = 4, .SPLIT_K = 3, .MULTICAST = true}},
-      {{{512}, 512, 250, false},
-       {.COLS = 512, .TOKENS = 128, .STAGES = 3, .MULTICAST = true, .X_RESIDENT = true}},
-  };
-  for (const Case& c : cases) {
-    using Family = kernels::Fp8LinearSm90;
+  for (const auto& c : cases) {
     const jit::Variant variant{std::string(Family::kStem), jit::param_values(c.params)};
     CAPTURE(jit::describe(variant));
     const LinearWeights weights =
@@ -221,6 +220,32 @@ TEST_CASE("FP8 linears of split and of clustered blocks repeat to the bit in a d
     CHECK(std::count(words.begin(), words.end(), 0xffffffffU) ==
           static_cast<std::ptrdiff_t>(words.size()));
   }
+}
+
+}  // namespace
+
+TEST_CASE("fp8_linear agrees with the reference", "[gpu][families]") {
+  check_family<kernels::Fp8Linear>(kProblems, 8);
+}
+
+TEST_CASE("fp8_linear_sm90 agrees with the reference", "[gpu][families]") {
+  check_family<kernels::Fp8LinearSm90>(kProblems, 8);
+}
+
+TEST_CASE("fp8_linear_wide_sm90 agrees with the reference", "[gpu][families]") {
+  check_family<kernels::Fp8LinearWideSm90>(kWideProblems, 12);
+}
+
+TEST_CASE("FP8 linears of split and of clustered blocks repeat to the bit in a dependent graph",
+          "[gpu][families][sanitize]") {
+  const auto driver = test::driver_or_skip(1);
+  if (!driver) return;
+  const cu::Context context = cu::Context::retain(driver, 0);
+  const cu::Stream stream = cu::Stream::create(context);
+  const cu::DeviceLimits limits = cu::limits_of(context.device());
+  if (!kernels::Fp8LinearSm90::runs_on(limits) && test::skip("needs a Hopper card")) return;
+  check_repeats<kernels::Fp8LinearSm90>(context, stream, kSplitCases);
+  check_repeats<kernels::Fp8LinearWideSm90>(context, stream, kWideCases);
 }
 
 TEST_CASE("act_quant writes what the reference writes, to the bit", "[gpu][families]") {

@@ -6,6 +6,7 @@
 
 #include "kernel_templates/fp8_linear.space.hpp"
 #include "kernel_templates/fp8_linear_sm90.space.hpp"
+#include "kernel_templates/fp8_linear_wide_sm90.space.hpp"
 #include "runtime/base/error.hpp"
 
 namespace ingot::bench {
@@ -100,8 +101,10 @@ int Candidate::param(const std::string& name) const {
 
 std::string Candidate::brief() const {
   return fmt::format("{} T{} S{} D{} K{}{}{}{}{}{}",
-                     variant.family == "fp8_linear_sm90" ? "sm90" : "mma", param("TOKENS"),
-                     param("STAGES"), param("DEPTH"), param("SPLIT_K"),
+                     variant.family == "fp8_linear_wide_sm90" ? "wide"
+                     : variant.family == "fp8_linear_sm90"    ? "sm90"
+                                                              : "mma",
+                     param("TOKENS"), param("STAGES"), param("DEPTH"), param("SPLIT_K"),
                      param("CLUSTERED") != 0 ? "c" : "", param("MULTICAST") != 0 ? "m" : "",
                      param("WARM_UP") != 0 ? " W" : "", param("X_RESIDENT") != 0 ? " R" : "",
                      param("FP8_MMA") != 0 ? " fp8" : "");
@@ -114,6 +117,8 @@ std::vector<Candidate> candidates(const Cell& cell, const cu::DeviceLimits& devi
     kernels::Fp8LinearProblem problem = cell.problem;
     problem.x_bf16 = x_bf16;
     add<kernels::Fp8LinearSm90>(all, problem, device);
+    if (kernels::Fp8LinearWideSm90::takes(problem))
+      add<kernels::Fp8LinearWideSm90>(all, problem, device);
     add<kernels::Fp8Linear>(all, problem, device);
   }
   return all;

@@ -1,0 +1,1 @@
+../../../kernel_templates/fp8_linear_wide_sm90.args.h
