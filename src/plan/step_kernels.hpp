@@ -7,6 +7,7 @@
 #include "kernel_templates/bf16_linear_sm90.space.hpp"
 #include "kernel_templates/fp8_linear.space.hpp"
 #include "kernel_templates/fp8_linear_sm90.space.hpp"
+#include "kernel_templates/fp8_linear_wide_sm90.space.hpp"
 #include "kernel_templates/grouped_linear.space.hpp"
 #include "kernel_templates/grouped_linear_sm90.space.hpp"
 #include "kernel_templates/hc_pre_wide.space.hpp"
@@ -109,6 +110,21 @@ StepKernels::Slot want_grouped_linear(Collector& collector,
              : collector.template want<GroupedLinear>(problem);
 }
 
+template <class Collector>
+StepKernels::Slot want_fp8_linear(Collector& collector, const kernels::Fp8LinearProblem& problem) {
+  using kernels::Fp8Linear, kernels::Fp8LinearSm90, kernels::Fp8LinearWideSm90;
+  if (!Fp8LinearSm90::runs_on(collector.limits())) {
+    return collector.template want<Fp8Linear>(problem);
+  }
+  if (Fp8LinearWideSm90::is_default(problem, collector.limits())) {
+    return collector.template want<Fp8LinearWideSm90, Fp8LinearSm90, Fp8Linear>(problem);
+  }
+  if (Fp8LinearWideSm90::takes(problem)) {
+    return collector.template want<Fp8LinearSm90, Fp8LinearWideSm90, Fp8Linear>(problem);
+  }
+  return collector.template want<Fp8LinearSm90, Fp8Linear>(problem);
+}
+
 /// One product of grouped experts; nullopt where no family has a variant.
 template <class Collector>
 std::optional<StepKernels::Slot> want_grouped(Collector& collector,
@@ -146,10 +162,7 @@ StepKernels StepKernels::want(Collector& collector, const ModelConfig& config,
     keep(to, collector.template want<Family>(problem));
   };
   const auto linear = [&](Slot& to, const kernels::Fp8LinearProblem& problem) {
-    using kernels::Fp8Linear, kernels::Fp8LinearSm90;
-    keep(to, Fp8LinearSm90::runs_on(collector.limits())
-                 ? collector.template want<Fp8LinearSm90, Fp8Linear>(problem)
-                 : collector.template want<Fp8Linear>(problem));
+    keep(to, want_fp8_linear(collector, problem));
   };
   add.template operator()<kernels::AttentionSlots>(k.slots, p.slots);
   add.template operator()<kernels::Embedding>(k.embedding, p.embedding);
