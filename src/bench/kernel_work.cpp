@@ -1,9 +1,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernel_templates/hc_pre.args.h"
 #include "kernel_templates/rope_kv_append.args.h"
 #include "src/bench/kernel_bench.hpp"
-#include "src/plan/step_problems.hpp"
+#include "src/plan/step_bucket.hpp"
 
 namespace ingot {
 namespace {

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <cstddef>
 
-#include "src/plan/step_problems.hpp"
+#include "src/plan/step_bucket.hpp"
 
 namespace ingot::executor {
 namespace {
