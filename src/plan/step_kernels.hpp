@@ -107,7 +107,9 @@ StepKernels::Slot want_grouped_linear(Collector& collector,
   using kernels::GroupedLinear, kernels::GroupedLinearFew, kernels::GroupedLinearSm90;
   if (GroupedLinearFew::runs_on(collector.limits()) &&
       GroupedLinearFew::takes(problem, collector.limits())) {
-    return collector.template want<GroupedLinearFew, GroupedLinear>(problem);
+    return GroupedLinearFew::is_default(problem, collector.limits())
+               ? collector.template want<GroupedLinearFew, GroupedLinear>(problem)
+               : collector.template want<GroupedLinear, GroupedLinearFew>(problem);
   }
   return GroupedLinearSm90::runs_on(collector.limits()) && GroupedLinearSm90::takes(problem)
              ? collector.template want<GroupedLinearSm90, GroupedLinear>(problem)
