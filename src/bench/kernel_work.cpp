@@ -85,7 +85,7 @@ KernelWork kernel_work(const std::string& family, std::span<const ProblemField> 
   if (family.starts_with("fp8_linear"))
     return linear(n, kFp8Weight, n("x_bf16") > 0 ? kBf16 : 1, true);
   if (family.starts_with("bf16_linear")) return linear(n, kBf16, kBf16, false);
-  if (family == "grouped_linear") {
+  if (family.starts_with("grouped_linear")) {
     const double weights = n("groups") * n("group_rows") * n("cols");
     return {.bytes = weights * kFp8Weight +
                      n("tokens") * n("groups") * (n("cols") + n("group_rows")) * kBf16,
