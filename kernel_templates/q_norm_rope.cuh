@@ -36,7 +36,12 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
   float2* const turns = reinterpret_cast<float2*>(ptx::dynamic_shared_memory());  // [32]
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const i64 token = blockIdx.y;
-  const float frequency = args.frequencies[lane];
+  // Double arithmetic is slow on many cards: one warp turns the token's angles into rotations. It
+  // does so before the launch's turn: the token's position is there since before the step.
+  if (warp == 0) {
+    const rope::Rotation mine = rope::rotation(args.positions[token], args.frequencies[lane]);
+    turns[lane] = make_float2(mine.cosine, mine.sine);
+  }
   release_successor();
   wait_for_predecessor();
   const int first = (static_cast<int>(blockIdx.x) * WARPS + warp) * HEADS_PER_WARP;
@@ -51,11 +56,6 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
       words[h][v * 4] = eight.x, words[h][v * 4 + 1] = eight.y;
       words[h][v * 4 + 2] = eight.z, words[h][v * 4 + 3] = eight.w;
     }
-  }
-  // Double arithmetic is slow on many cards: one warp turns the token's angles into rotations.
-  if (warp == 0) {
-    const rope::Rotation mine = rope::rotation(args.positions[token], frequency);
-    turns[lane] = make_float2(mine.cosine, mine.sine);
   }
   __syncthreads();
 

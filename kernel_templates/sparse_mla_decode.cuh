@@ -49,6 +49,8 @@ constexpr int WARP_HEADS = TILE_HEADS / GROUP_WARPS;  // whose softmax is one wa
 constexpr int THREADS = KEY_GROUPS * (GROUP_THREADS + 32 * PRODUCER_WARPS);
 constexpr int HEAD_TILES = TILE_HEADS / 8, KEY_STEPS = TILE_KV / 16;  // mma tiles
 constexpr int PIECES = NSPLIT * KEY_GROUPS;
+// With all keys of a row in one place, the warp that has a head's softmax knows the factor of O.
+constexpr bool ONE_PIECE = PIECES == 1;
 constexpr int SCORE_STRIDE = TILE_KV + MLA_SCORE_PAD, WEIGHT_STRIDE = TILE_KV + MLA_WEIGHT_PAD;
 constexpr int STAGED_STRIDE = MLA_DIMS + MLA_STAGED_PAD;
 // P is at most 2^(BOOST + GROWTH), within f16, and usually 2^BOOST at its largest.
@@ -612,8 +614,9 @@ struct MathWarp {
 };
 
 // The partial result of one group: to the sibling blocks, or to the staging area of an unsplit row.
+// @param sink  ONE_PIECE: lane h has that of the warp's head h
 __forceinline__ void publish(MathWarp& math, Group& group, SharedStorage& shared, float* values,
-                             float2* sums, int piece, int g) {
+                             float2* sums, int piece, int g, float sink) {
   if constexpr (NSPLIT > 1) {
     float* const to = values + static_cast<i64>(piece) * (TILE_HEADS * MLA_DIMS);
     math.for_each_result([&](int dim, int head, float first, float second, int distance) {
@@ -634,11 +637,17 @@ __forceinline__ void publish(MathWarp& math, Group& group, SharedStorage& shared
                          math.maximum[h] - BOOST, math.sum[h]);
   } else {
     math.finish_sums();
-    if (math.lane == 0)
+    float2 own = sparse_mla::Merge<PIECES>::none();  // lane h: of head h
 #pragma unroll
-      for (int h = 0; h < WARP_HEADS; ++h)
-        shared.sums[g][math.index * WARP_HEADS + h] =
-            make_float2(math.maximum[h] - BOOST, math.sum[h]);
+    for (int h = 0; h < WARP_HEADS; ++h)
+      if (math.lane == h) own = make_float2(math.maximum[h] - BOOST, math.sum[h]);
+    if (math.lane < WARP_HEADS) {
+      const int head = math.index * WARP_HEADS + math.lane;
+      if constexpr (ONE_PIECE)
+        shared.factors[0][head] = sparse_mla::Merge<1>::factor(own, sink);
+      else
+        shared.sums[g][head] = own;
+    }
     math.sync();  // every warp of the group is done with the tiles
     math.for_each_result([&](int dim, int head, float first, float second, int distance) {
       float* at = &group.staged[head][dim];
@@ -656,16 +665,20 @@ __forceinline__ void publish(MathWarp& math, Group& group, SharedStorage& shared
 __forceinline__ void write_staged(const SparseMlaDecodeArgs& args, SharedStorage& shared, int row,
                                   int first_head, float first_sink) {
   __syncthreads();
-  using Weights = sparse_mla::Merge<PIECES>;
-  Weights::factors<HAS_SINK, TILE_HEADS, THREADS>(
-      shared.factors, args.sink + first_head, first_sink,
-      Weights::merges_first<TILE_HEADS>(threadIdx.x)
-          ? shared.sums[threadIdx.x % Weights::LANES][Weights::first_head(threadIdx.x)]
-          : Weights::none(),
-      threadIdx.x, [&](int g, int head) { return shared.sums[g][head]; });
-  __syncthreads();
-  constexpr int WORDS = MLA_DIMS / 4;
-  for (int i = threadIdx.x; i < TILE_HEADS * WORDS; i += THREADS) {
+  if constexpr (!ONE_PIECE) {
+    using Weights = sparse_mla::Merge<PIECES>;
+    Weights::factors<HAS_SINK, TILE_HEADS, THREADS>(
+        shared.factors, args.sink + first_head, first_sink,
+        Weights::merges_first<TILE_HEADS>(threadIdx.x)
+            ? shared.sums[threadIdx.x % Weights::LANES][Weights::first_head(threadIdx.x)]
+            : Weights::none(),
+        threadIdx.x, [&](int g, int head) { return shared.sums[g][head]; });
+    __syncthreads();
+  }
+  // Of one piece by the warps that made it.
+  constexpr int WORDS = MLA_DIMS / 4, WRITERS = ONE_PIECE ? MATH_WARPS * 32 : THREADS;
+  if (threadIdx.x >= WRITERS) return;
+  for (int i = threadIdx.x; i < TILE_HEADS * WORDS; i += WRITERS) {
     const int head = i / WORDS, dim = i % WORDS * 4;
     float4 o = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
@@ -686,7 +699,11 @@ __forceinline__ void attend(const SparseMlaDecodeArgs& args, int split, int head
   SharedStorage& shared = *reinterpret_cast<SharedStorage*>(ptx::dynamic_shared_memory());
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const bool produces = warp >= MATH_WARPS;
-  const int g = produces ? (warp - MATH_WARPS) / PRODUCER_WARPS : warp / GROUP_WARPS;
+  // A constant where there is one group: then the barriers' numbers are, too, which racecheck
+  // needs.
+  const int g = KEY_GROUPS == 1 ? 0
+                : produces      ? (warp - MATH_WARPS) / PRODUCER_WARPS
+                                : warp / GROUP_WARPS;
   const int piece_index = split * KEY_GROUPS + g;
   Group& group = shared.groups[g];
   const u32 full = ptx::shared_address(shared.full[g]),
@@ -708,8 +725,13 @@ __forceinline__ void attend(const SparseMlaDecodeArgs& args, int split, int head
   wait_for_predecessor();
 
   sparse_mla::Keys keys(args, row);
+  // The sink of the head that this thread weighs: lane h of a warp the warp's head h where there is
+  // one piece, otherwise any thread.
+  const int weighs = !ONE_PIECE                       ? static_cast<int>(threadIdx.x)
+                     : !produces && lane < WARP_HEADS ? warp * WARP_HEADS + lane
+                                                      : TILE_HEADS;
   const float first_sink = sparse_mla::Merge<PIECES>::first_sink<HAS_SINK, TILE_HEADS>(
-      args.sink + head_tile * TILE_HEADS, threadIdx.x);
+      args.sink + head_tile * TILE_HEADS, weighs);
   if (produces) {
     const int producer = (warp - MATH_WARPS) % PRODUCER_WARPS;
     Ring ring{full,
@@ -748,7 +770,7 @@ __forceinline__ void attend(const SparseMlaDecodeArgs& args, int split, int head
       if (tile + STAGES < tiles) barrier::arrive_warp(empty + stage * 8, lane);
       if (++stage == STAGES) stage = 0, parity ^= 1;
     }
-    publish(math, group, shared, values, sums, piece_index, g);
+    publish(math, group, shared, values, sums, piece_index, g, first_sink);
   }
   if constexpr (NSPLIT > 1) {
     const sparse_mla::Receiver<PIECES, NSPLIT, TILE_HEADS, THREADS, HAS_SINK, INVERSE_ROPE>

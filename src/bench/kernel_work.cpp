@@ -1,9 +1,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernel_templates/hc_pre.args.h"
 #include "kernel_templates/rope_kv_append.args.h"
 #include "src/bench/kernel_bench.hpp"
-#include "src/plan/step_problems.hpp"
+#include "src/plan/step_bucket.hpp"
 
 namespace ingot {
 namespace {
@@ -84,7 +85,7 @@ KernelWork kernel_work(const std::string& family, std::span<const ProblemField> 
   if (family.starts_with("fp8_linear"))
     return linear(n, kFp8Weight, n("x_bf16") > 0 ? kBf16 : 1, true);
   if (family.starts_with("bf16_linear")) return linear(n, kBf16, kBf16, false);
-  if (family == "grouped_linear") {
+  if (family.starts_with("grouped_linear")) {
     const double weights = n("groups") * n("group_rows") * n("cols");
     return {.bytes = weights * kFp8Weight +
                      n("tokens") * n("groups") * (n("cols") + n("group_rows")) * kBf16,

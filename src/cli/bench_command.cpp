@@ -20,7 +20,7 @@
 #include "src/cli/version.hpp"
 #include "src/cli/write_file.hpp"
 #include "src/executor/memory_costs.hpp"
-#include "src/plan/step_problems.hpp"
+#include "src/plan/step_bucket.hpp"
 #include "src/weights/open_checkpoint.hpp"
 #include "src/weights/tensor_table.hpp"
 #include "tuner/tune.hpp"

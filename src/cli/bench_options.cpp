@@ -7,7 +7,7 @@
 
 #include "src/cli/kernel_options.hpp"
 #include "src/cli/numbers.hpp"
-#include "src/plan/step_problems.hpp"
+#include "src/plan/step_bucket.hpp"
 
 namespace ingot {
 namespace {

@@ -9,7 +9,7 @@
 #include "src/checkpoint/model_config.hpp"
 #include "src/cli/kernel_cache.hpp"
 #include "src/cli/local_cards.hpp"
-#include "src/plan/step_problems.hpp"
+#include "src/plan/step_bucket.hpp"
 #include "src/trials/tuning_plan.hpp"
 #include "tuner/tune.hpp"
 #include "tuner/tuning_store.hpp"

@@ -6,11 +6,12 @@
 #include <vector>
 
 #include "runtime/base/error.hpp"
+#include "runtime/cuda/device_limits.hpp"
 #include "src/checkpoint/checkpoint.hpp"
 #include "src/cli/kernel_cache.hpp"
 #include "src/engine/engine.hpp"
 #include "src/executor/device_engine.hpp"
-#include "src/plan/step_problems.hpp"
+#include "src/plan/step_bucket.hpp"
 #include "tuner/overrides.hpp"
 
 namespace ingot {

@@ -10,7 +10,7 @@
 #include "src/checkpoint/flavour.hpp"
 #include "src/executor/device_weights.hpp"
 #include "src/executor/memory_costs.hpp"
-#include "src/plan/step_problems.hpp"
+#include "src/plan/step_bucket.hpp"
 #include "src/weights/open_checkpoint.hpp"
 
 namespace ingot {

@@ -7,7 +7,7 @@
 #include "src/checkpoint/model_config.hpp"
 #include "src/cli/local_cards.hpp"
 #include "src/cli/prewarm_command.hpp"
-#include "src/plan/step_problems.hpp"
+#include "src/plan/step_bucket.hpp"
 #include "tuner/tuning_store.hpp"
 
 namespace ingot {

@@ -6,7 +6,7 @@
 
 #include "runtime/base/error.hpp"
 #include "src/cli/kernel_cache.hpp"
-#include "src/plan/step_problems.hpp"
+#include "src/plan/step_bucket.hpp"
 
 namespace ingot {
 

@@ -7,7 +7,7 @@
 
 #include "kernel_templates/common/kv_layout.cuh"
 #include "kernel_templates/compress_kv.args.h"
-#include "src/plan/step_problems.hpp"
+#include "src/plan/step_bucket.hpp"
 
 namespace ingot::executor {
 namespace {

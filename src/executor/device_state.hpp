@@ -9,7 +9,7 @@
 #include "runtime/cuda/device_buffer.hpp"
 #include "src/checkpoint/model_config.hpp"
 #include "src/plan/memory_plan.hpp"
-#include "src/plan/step_problems.hpp"
+#include "src/plan/step_bucket.hpp"
 
 namespace ingot::executor {
 

@@ -14,7 +14,7 @@
 #include "src/executor/peer_links.hpp"
 #include "src/executor/step_buffers.hpp"
 #include "src/executor/step_program.hpp"
-#include "src/plan/step_problems.hpp"
+#include "src/plan/step_bucket.hpp"
 
 namespace ingot::executor {
 

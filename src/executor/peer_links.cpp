@@ -6,7 +6,7 @@
 #include <atomic>
 #include <cstddef>
 
-#include "src/plan/step_problems.hpp"
+#include "src/plan/step_bucket.hpp"
 
 namespace ingot::executor {
 namespace {
@@ -63,9 +63,10 @@ void PeerLinks::connect(std::span<PeerLinks* const> all, std::span<float* const>
       }
       context_.enable_peer_access(peer);
     }
+    logits_[r] = logits[r];
+    if (all[r] == this) continue;  // its places are read by the other ranks' threads just now
     inbox_[r] = all[r]->inbox_[r];
     flags_[r] = all[r]->flags_[r];
-    logits_[r] = logits[r];
   }
 }
 

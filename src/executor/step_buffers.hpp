@@ -11,7 +11,7 @@
 #include "runtime/cuda/device_buffer.hpp"
 #include "src/checkpoint/model_config.hpp"
 #include "src/executor/kernel_library.hpp"
-#include "src/plan/step_problems.hpp"
+#include "src/plan/step_bucket.hpp"
 
 namespace ingot::executor {
 

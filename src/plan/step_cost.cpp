@@ -5,7 +5,8 @@
 #include <string_view>
 
 #include "kernel_templates/common/kv_layout.cuh"
-#include "src/plan/step_problems.hpp"
+#include "kernel_templates/rope_kv_append.args.h"
+#include "src/plan/step_bucket.hpp"
 #include "src/weights/tensor_table.hpp"
 
 namespace ingot {

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "src/engine/engine.hpp"
-#include "src/plan/step_problems.hpp"
+#include "src/plan/step_bucket.hpp"
 
 namespace ingot {
 

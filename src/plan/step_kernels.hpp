@@ -9,6 +9,7 @@
 #include "kernel_templates/fp8_linear_sm90.space.hpp"
 #include "kernel_templates/fp8_linear_wide_sm90.space.hpp"
 #include "kernel_templates/grouped_linear.space.hpp"
+#include "kernel_templates/grouped_linear_few.space.hpp"
 #include "kernel_templates/grouped_linear_sm90.space.hpp"
 #include "kernel_templates/hc_pre_wide.space.hpp"
 #include "kernel_templates/indexer_scores.space.hpp"
@@ -104,7 +105,13 @@ StepKernels::Slot want_bf16_linear(Collector& collector,
 template <class Collector>
 StepKernels::Slot want_grouped_linear(Collector& collector,
                                       const kernels::GroupedLinearProblem& problem) {
-  using kernels::GroupedLinear, kernels::GroupedLinearSm90;
+  using kernels::GroupedLinear, kernels::GroupedLinearFew, kernels::GroupedLinearSm90;
+  if (GroupedLinearFew::runs_on(collector.limits()) &&
+      GroupedLinearFew::takes(problem, collector.limits())) {
+    return GroupedLinearFew::is_default(problem, collector.limits())
+               ? collector.template want<GroupedLinearFew, GroupedLinear>(problem)
+               : collector.template want<GroupedLinear, GroupedLinearFew>(problem);
+  }
   return GroupedLinearSm90::runs_on(collector.limits()) && GroupedLinearSm90::takes(problem)
              ? collector.template want<GroupedLinearSm90, GroupedLinear>(problem)
              : collector.template want<GroupedLinear>(problem);

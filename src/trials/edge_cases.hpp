@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "src/executor/step_buffers.hpp"
-#include "src/plan/step_problems.hpp"
+#include "src/plan/step_bucket.hpp"
 
 namespace ingot::trials {
 

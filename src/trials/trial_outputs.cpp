@@ -7,7 +7,7 @@
 #include "kernel_templates/indexer_scores.args.h"
 #include "kernel_templates/rope_kv_append.args.h"
 #include "src/executor/device_state.hpp"
-#include "src/plan/step_problems.hpp"
+#include "src/plan/step_bucket.hpp"
 #include "src/reference/numerics.hpp"
 
 namespace ingot::trials {

@@ -6,7 +6,7 @@
 #include "runtime/base/error.hpp"
 #include "runtime/cuda/device_limits.hpp"
 #include "src/checkpoint/model_config.hpp"
-#include "src/plan/step_problems.hpp"
+#include "src/plan/step_bucket.hpp"
 #include "tuner/overrides.hpp"
 #include "tuner/tuning_request.hpp"
 

@@ -72,6 +72,29 @@ TEST_CASE("grouped_linear agrees with the reference", "[gpu][families]") {
   fmt::print("grouped_linear: {} variants agree\n", variants);
 }
 
+TEST_CASE("grouped_linear_few agrees with the reference", "[gpu][families]") {
+  auto target = test::GpuTarget::open_or_skip();
+  if (!target) return;
+  if (!kernels::GroupedLinearFew::runs_on(target->limits()) && test::skip("no sm_90")) return;
+  int variants = 0;
+  const kernels::GroupedLinearProblem problems[] = {
+      {.groups = 8, .group_rows = 1024, .cols = 4096, .tokens = 1},
+      {.groups = 4, .group_rows = 1024, .cols = 4096, .tokens = 2},
+      {.groups = 1, .group_rows = 1024, .cols = 4096, .tokens = 4},
+      {.groups = 3, .group_rows = 128, .cols = 384, .tokens = 5},
+      {.groups = 2, .group_rows = 1024, .cols = 4096, .tokens = 13},
+  };
+  for (const auto& problem : problems) {
+    const auto candidates = target->prepare_all<kernels::GroupedLinearFew>(problem, true);
+    REQUIRE_FALSE(candidates.empty());
+    for (const auto& params : candidates)
+      test::check_grouped_linear(*target, problem, params);
+    variants += static_cast<int>(candidates.size());
+    target->clear();
+  }
+  fmt::print("grouped_linear_few: {} variants agree\n", variants);
+}
+
 TEST_CASE("grouped_linear_sm90 agrees with the reference", "[gpu][families]") {
   auto target = test::GpuTarget::open_or_skip();
   if (!target) return;
@@ -107,4 +130,9 @@ TEST_CASE("narrow linears of bf16 inputs are clean", "[gpu][families][sanitize]"
   const GroupedLinear::Params params{.COLS = 384, .TOKENS = 32, .STAGES = 2, .SPLIT_K = 2};
   target->prepare({test::variant_of<GroupedLinear>(params)});
   test::check_grouped_linear(*target, grouped, params);
+  if (!kernels::GroupedLinearFew::runs_on(target->limits()) && test::skip("no sm_90")) return;
+  const GroupedLinear::Problem few{.groups = 1, .group_rows = 128, .cols = 1152, .tokens = 13};
+  const kernels::GroupedLinearFew::Params rings{.COLS = 1152, .STAGES = 2, .WARPS = 8};
+  target->prepare({test::variant_of<kernels::GroupedLinearFew>(rings)});
+  test::check_grouped_linear(*target, few, rings);
 }

@@ -8,7 +8,7 @@
 #include "runtime/cuda/device_buffer.hpp"
 #include "src/executor/peer_links.hpp"
 #include "src/executor/rank_threads.hpp"
-#include "src/plan/step_problems.hpp"
+#include "src/plan/step_bucket.hpp"
 #include "tests/support/gpu.hpp"
 #include "tests/support/kernel_target.hpp"
 

@@ -7,6 +7,7 @@ using namespace ingot;
 using kernels::Bf16Linear;
 using kernels::Bf16LinearSm90;
 using kernels::GroupedLinear;
+using kernels::GroupedLinearFew;
 using kernels::GroupedLinearSm90;
 
 TEST_CASE("bf16 linears agree with the reference, run thread by thread", "[cpu][kernel]") {
@@ -48,14 +49,40 @@ TEST_CASE("grouped linears agree with the reference, run thread by thread", "[cp
   for (const std::uint64_t seed : {1, 2, 3}) {
     test::EmulatedTarget target(seed, 8);
     test::check_grouped_linear(target, {.groups = 2, .group_rows = 256, .cols = 384, .tokens = 13},
-                               {.COLS = 384, .TOKENS = 8, .STAGES = 3});
-    test::check_grouped_linear(target, {.groups = 2, .group_rows = 128, .cols = 384, .tokens = 19},
-                               {.COLS = 384, .TOKENS = 32, .STAGES = 2, .SPLIT_K = 2});
+                               GroupedLinear::Params{.COLS = 384, .TOKENS = 8, .STAGES = 3});
     test::check_grouped_linear(
-        target, {.groups = 2, .group_rows = 256, .cols = 384, .tokens = 13},
-        {.COLS = 384, .TOKENS = 16, .STAGES = 3, .SPLIT_K = 2, .K_GROUPS = 2, .BULK_COPY = true});
-    test::check_grouped_linear(target, {.groups = 3, .group_rows = 128, .cols = 256, .tokens = 5},
-                               {.COLS = 256, .TOKENS = 8, .STAGES = 12, .K_GROUPS = 2});
+        target, {.groups = 2, .group_rows = 128, .cols = 384, .tokens = 19},
+        GroupedLinear::Params{.COLS = 384, .TOKENS = 32, .STAGES = 2, .SPLIT_K = 2});
+    test::check_grouped_linear(target, {.groups = 2, .group_rows = 256, .cols = 384, .tokens = 13},
+                               GroupedLinear::Params{.COLS = 384,
+                                                     .TOKENS = 16,
+                                                     .STAGES = 3,
+                                                     .SPLIT_K = 2,
+                                                     .K_GROUPS = 2,
+                                                     .BULK_COPY = true});
+    test::check_grouped_linear(
+        target, {.groups = 3, .group_rows = 128, .cols = 256, .tokens = 5},
+        GroupedLinear::Params{.COLS = 256, .TOKENS = 8, .STAGES = 12, .K_GROUPS = 2});
+  }
+}
+
+TEST_CASE("grouped linears of few tokens agree with the reference, run thread by thread",
+          "[cpu][kernel]") {
+  // Rings that turn and that do not, warps without a tile, tiles that the warps share unevenly,
+  // parts of an mma's columns, a last tile with few tokens.
+  for (const std::uint64_t seed : {1, 2, 3}) {
+    test::EmulatedTarget target(seed, 4);
+    test::check_grouped_linear(
+        target, {.groups = 2, .group_rows = 128, .cols = 1408, .tokens = 1},
+        GroupedLinearFew::Params{.COLS = 1408, .TOKENS = 1, .ROWS = 128, .STAGES = 3});
+    test::check_grouped_linear(
+        target, {.groups = 2, .group_rows = 128, .cols = 384, .tokens = 3},
+        GroupedLinearFew::Params{.COLS = 384, .TOKENS = 2, .ROWS = 32, .STAGES = 2, .WARPS = 8});
+    test::check_grouped_linear(
+        target, {.groups = 1, .group_rows = 128, .cols = 1152, .tokens = 4},
+        GroupedLinearFew::Params{.COLS = 1152, .TOKENS = 4, .ROWS = 16, .STAGES = 2, .WARPS = 8});
+    test::check_grouped_linear(target, {.groups = 1, .group_rows = 256, .cols = 1664, .tokens = 13},
+                               GroupedLinearFew::Params{.COLS = 1664});
   }
 }
 

@@ -70,9 +70,10 @@ struct Card {
   std::atomic<int> live = 0;
   std::map<CUdevice_attribute, int> attributes;
   HostCard::Run run = nullptr;
-  int launches = 0;
-  int failing_launch = 0;  // 0: none
-  bool lost = false;
+  // Of all ranks, whose threads launch side by side.
+  std::atomic<int> launches = 0;
+  std::atomic<int> failing_launch = 0;  // 0: none
+  std::atomic<bool> lost = false;
   std::map<CUfunction, std::size_t> argument_bytes;
 };
 Card* g_card = nullptr;  // driver functions have no other way to it
@@ -327,6 +328,7 @@ void fill_kernel_functions(DriverApi& api) {
     if (*function == nullptr) throw std::runtime_error(dlerror());
     const auto* bytes = static_cast<const unsigned long*>(
         dlsym(reinterpret_cast<void*>(module), "arguments_bytes"));
+    const std::lock_guard lock(g_card->mutex);
     g_card->argument_bytes[*function] = bytes == nullptr ? 0 : *bytes;
     return CUDA_SUCCESS;
   };
@@ -340,7 +342,7 @@ void fill_kernel_functions(DriverApi& api) {
   };
   api.cuLaunchKernelEx = [](const CUlaunchConfig* config, CUfunction function, void** arguments,
                             void**) {
-    g_card->lost |= ++g_card->launches == g_card->failing_launch;
+    if (++g_card->launches == g_card->failing_launch) g_card->lost = true;
     if (g_card->lost) return kIllegalAddress;
     auto* stream = reinterpret_cast<HostStream*>(config->hStream);
     if (!stream->recording) {
@@ -348,7 +350,10 @@ void fill_kernel_functions(DriverApi& api) {
       g_card->run(*config, reinterpret_cast<void*>(function), arguments[0]);
       return CUDA_SUCCESS;
     }
-    const std::size_t bytes = g_card->argument_bytes.at(function);
+    const std::size_t bytes = [&] {
+      const std::lock_guard lock(g_card->mutex);
+      return g_card->argument_bytes.at(function);
+    }();
     if (bytes == 0) throw std::logic_error("recording a kernel of unknown arguments");
     const auto* first = static_cast<const std::byte*>(arguments[0]);
     stream->recording->nodes.push_back(

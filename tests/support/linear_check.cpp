@@ -219,4 +219,9 @@ void check_grouped_linear(KernelTarget& target, const kernels::GroupedLinearProb
   check_grouped<kernels::GroupedLinearSm90>(target, problem, params);
 }
 
+void check_grouped_linear(KernelTarget& target, const kernels::GroupedLinearProblem& problem,
+                          const kernels::GroupedLinearFew::Params& params) {
+  check_grouped<kernels::GroupedLinearFew>(target, problem, params);
+}
+
 }  // namespace ingot::test

@@ -3,6 +3,7 @@
 #include "kernel_templates/bf16_linear.space.hpp"
 #include "kernel_templates/bf16_linear_sm90.space.hpp"
 #include "kernel_templates/grouped_linear.space.hpp"
+#include "kernel_templates/grouped_linear_few.space.hpp"
 #include "kernel_templates/grouped_linear_sm90.space.hpp"
 #include "tests/support/kernel_target.hpp"
 
@@ -21,5 +22,7 @@ void check_grouped_linear(KernelTarget& target, const kernels::GroupedLinear::Pr
                           const kernels::GroupedLinear::Params& params);
 void check_grouped_linear(KernelTarget& target, const kernels::GroupedLinearProblem& problem,
                           const kernels::GroupedLinearSm90::Params& params);
+void check_grouped_linear(KernelTarget& target, const kernels::GroupedLinearProblem& problem,
+                          const kernels::GroupedLinearFew::Params& params);
 
 }  // namespace ingot::test

@@ -49,9 +49,9 @@ TEST_CASE("a plan names the kernels of the model for its card", "[cpu][plan]") {
   CHECK(families.contains("rope_kv_append"));
   CHECK(families.contains("fp8_linear"));
   CHECK(families.contains("fp8_linear_sm90"));
-  for (const char* small :
-       {"bf16_linear", "attention_slots", "embedding", "expert_sum", "grouped_linear", "hc_pre",
-        "hc_post", "q_norm_rope", "router_topk", "sample_tokens", "swiglu_quant"})
+  for (const char* small : {"bf16_linear", "attention_slots", "embedding", "expert_sum",
+                            "grouped_linear", "grouped_linear_few", "hc_pre", "hc_post",
+                            "q_norm_rope", "router_topk", "sample_tokens", "swiglu_quant"})
     CHECK(families.contains(small));
   for (const auto& set : *sets) {
     CAPTURE(set.family);

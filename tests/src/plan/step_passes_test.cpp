@@ -1,7 +1,7 @@
 #include <bit>
 #include <catch2/catch.hpp>
 
-#include "src/plan/step_problems.hpp"
+#include "src/plan/step_bucket.hpp"
 
 using namespace ingot;
 

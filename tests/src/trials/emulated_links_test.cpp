@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "kernel_templates/family.hpp"
-#include "src/plan/step_problems.hpp"
+#include "src/plan/step_bucket.hpp"
 #include "src/trials/link_trials.hpp"
 #include "src/trials/tuning_plan.hpp"
 #include "tests/support/emulator/emulated_card.hpp"

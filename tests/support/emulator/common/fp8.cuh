@@ -51,6 +51,13 @@ inline u32 high_to_f16(u32 word) {
   return to_f16(word >> 16);
 }
 
+inline u32 largest_magnitude_bits(uint4 eight) {
+  const u32 words[4] = {eight.x, eight.y, eight.z, eight.w};
+  u32 largest = 0;
+  for (const u32 word : words)
+    largest = max(largest, max(word << 16 & 0x7fffffffu, word & 0x7fff0000u));
+  return largest;
+}
 inline float largest_magnitude(uint4 eight) {
   const u32 words[4] = {eight.x, eight.y, eight.z, eight.w};
   float largest = 0;

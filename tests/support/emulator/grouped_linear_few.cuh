@@ -1,0 +1,1 @@
+../../../kernel_templates/grouped_linear_few.cuh
