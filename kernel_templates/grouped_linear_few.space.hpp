@@ -43,16 +43,17 @@ struct GroupedLinearFew {
   /// Whether it is made for such a problem; otherwise there is no candidate.
   static bool takes(const Problem& problem, const cu::DeviceLimits& device) {
     return problem.tokens <= kMostTokens && problem.cols <= kMostColumns &&
-           smem_bytes(base(problem)) <= device.smem_per_block_bytes;
+           smem_bytes(base(problem, device)) <= device.smem_per_block_bytes;
   }
 
   /// Whether this family, not grouped_linear, is the default without tuning: where what its blocks
   /// read of the input is less than the weights. (Measured on an H200: half of them, 13.8 us for
   /// 16.1; as much, 10.6 for 9.7.)
   static bool is_default(const Problem& problem, const cu::DeviceLimits& device) {
-    return runs_on(device) && takes(problem, device) &&
-           2 * blocks(problem, untuned(problem, device)) * problem.tokens <
-               problem.groups * problem.group_rows;
+    if (!runs_on(device) || !takes(problem, device)) return false;
+    const Params c = untuned(problem, device);
+    return c.TOKENS >= problem.tokens &&
+           2 * blocks(problem, c) * problem.tokens < problem.groups * problem.group_rows;
   }
 
   static int smem_bytes(const Params& c) {
@@ -83,7 +84,7 @@ struct GroupedLinearFew {
         .keep_if("shared memory fits", fits)
         .keep_if("a lane has the scale of a tile", [](const Params& c) { return pieces(c) <= 32; })
         // From here on: legal, but cannot be the fastest.
-        .keep_if("the token tile is the smallest that holds the tokens",
+        .keep_if("the token tile is the widest that the tokens fill",
                  [=](const Params& c) { return c.TOKENS == chosen.TOKENS; })
         .keep_if("the ring is not longer than a warp's work",
                  [=](const Params& c) { return c == chosen || c.STAGES <= std::max(pieces(c), 2); })
@@ -125,18 +126,21 @@ struct GroupedLinearFew {
  private:
   static constexpr int kBlockOverhead = 1024;  // bytes of shared memory that a block takes besides
 
-  static Params base(const Problem& problem) {
+  /// The widest token tile that the tokens fill and that fits, in the least of the rest.
+  static Params base(const Problem& problem, const cu::DeviceLimits& device) {
     Params c;
     c.COLS = problem.cols;
-    c.TOKENS = static_cast<int>(std::bit_ceil(static_cast<unsigned>(std::max(problem.tokens, 1))));
     c.STAGES = 2;
     c.WARPS = 8;
+    c.TOKENS = static_cast<int>(std::bit_ceil(static_cast<unsigned>(std::max(problem.tokens, 1))));
+    while (c.TOKENS > 1 && smem_bytes(c) > device.smem_per_block_bytes)
+      c.TOKENS /= 2;
     return c;
   }
   /// The fewest rows of which all blocks run at once, one to a multiprocessor; as many warps as
   /// fit, and rings as long as they are useful or fit: their copies start before the launch's turn.
   static Params untuned(const Problem& problem, const cu::DeviceLimits& device) {
-    Params c = base(problem);
+    Params c = base(problem, device);
     const auto fits = [&](const Params& of) {
       return smem_bytes(of) <= device.smem_per_block_bytes;
     };

@@ -2,6 +2,7 @@
 #include <set>
 
 #include "kernel_templates/family.hpp"
+#include "kernel_templates/grouped_linear_few.space.hpp"
 #include "kernel_templates/indexer_topk.space.hpp"
 #include "kernel_templates/rms_norm.space.hpp"
 #include "runtime/jit/arch.hpp"
@@ -61,6 +62,29 @@ TEST_CASE("every family has a legal default on every card that it runs on",
       }
     }
   }
+}
+
+TEST_CASE("wo_a of few tokens streams whole columns while input weighs less than weights",
+          "[cpu][families]") {
+  using kernels::GroupedLinearFew;
+  const auto h200 = value_or_throw(cu::limits_of_arch("sm_90a"));
+  const auto chosen = [&](int groups, int tokens) {
+    return GroupedLinearFew::is_default({.groups = groups, .tokens = tokens}, h200);
+  };
+  CHECK(chosen(8, 1));
+  CHECK(chosen(8, 16));
+  CHECK_FALSE(chosen(8, 32));  // no room for the ring
+  CHECK(chosen(4, 8));
+  CHECK_FALSE(chosen(4, 16));
+  CHECK(chosen(1, 4));
+  CHECK_FALSE(chosen(1, 8));
+  CHECK_FALSE(GroupedLinearFew::is_default({.groups = 8, .tokens = 1},
+                                           value_or_throw(cu::limits_of_arch("sm_80"))));
+  // Where a block has half of the memory, 16 tokens go in two tiles, and weights are read twice.
+  const auto small = value_or_throw(cu::limits_of_arch("sm_120a"));
+  const kernels::GroupedLinearProblem most{.groups = 8, .tokens = 16};
+  CHECK(GroupedLinearFew::space(most, small).default_candidate().TOKENS == 8);
+  CHECK_FALSE(GroupedLinearFew::is_default(most, small));
 }
 
 TEST_CASE("rms_norm launches a block for every group of rows", "[cpu][families]") {
