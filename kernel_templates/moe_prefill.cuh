@@ -34,7 +34,7 @@ namespace ingot::kernels {
 constexpr int MATH_WARPS = 8, COPY_WARP = 8, THREADS = 288;
 constexpr int K_TILES = (DOWN ? INTER : HIDDEN) / 128;
 constexpr int ROW_TILES = DOWN ? HIDDEN / MOE_PREFILL_ROWS : INTER / 128;
-constexpr int PAIR = 1;
+constexpr int HALVES = 2;      // of the 32 rows of a job
 constexpr int MATH_MEETS = 1;  // named barrier
 
 }  // namespace ingot::kernels
@@ -58,7 +58,7 @@ constexpr int X_BYTES = TOKENS * 128, WEIGHT_BYTES = MOE_PREFILL_WEIGHT_BYTES;
 constexpr int WEIGHTS = STAGES * X_BYTES;
 constexpr int X_SCALES = WEIGHTS + STAGES * WEIGHT_BYTES;
 constexpr int OUTPUTS = X_SCALES + STAGES * TOKENS * 4;       // of gate/up: [TOKENS][128]
-constexpr int LARGEST = OUTPUTS + (DOWN ? 0 : TOKENS * 128);  // [2][TOKENS]
+constexpr int LARGEST = OUTPUTS + (DOWN ? 0 : TOKENS * 128);  // [TOKENS], and inverse scales
 constexpr int PLAN = LARGEST + (DOWN ? 0 : TOKENS * 8);
 constexpr int FULL = PLAN + moe_prefill_plan_bytes(EXPERTS, TOPK, TOKENS);
 constexpr int EMPTY = FULL + STAGES * 8;
@@ -216,7 +216,6 @@ __forceinline__ void multiply_half(float (&sums)[2][TOKENS / 8][4], const u8* ba
 __forceinline__ void multiply(const MoePrefillArgs& args, const Plan& plan, u8* base, u32 shared,
                               int warp, int lane) {
   Ring ring;
-  int turn = 0;  // of the two places for largest magnitudes
   const moe::References references{{FACTOR, FACTOR}, {FACTOR, FACTOR}};
   moe::for_each_tile(plan, [&](const Tile& tile, int) {
     float sums[2][TOKENS / 8][4];
@@ -238,8 +237,7 @@ __forceinline__ void multiply(const MoePrefillArgs& args, const Plan& plan, u8* 
       moe::finish_down<TOKENS>(args, tile, sums, references);
     else
       moe::finish_gate_up<TOKENS>(args, base + OUTPUTS, reinterpret_cast<u32*>(base + LARGEST),
-                                  turn, tile, sums, references);
-    turn ^= 1;
+                                  tile, sums, references);
   });
 }
 

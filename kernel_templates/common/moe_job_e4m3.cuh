@@ -46,9 +46,13 @@ __forceinline__ int reference_of(u32 bytes) {
     largest = max(largest, scale_byte(bytes, group));
   return largest == 0 ? 127 : min(largest + HEADROOM, 254);
 }
+// In each byte of a word.
+__forceinline__ u32 in_each_byte(int reference) {
+  return static_cast<u32>(reference) * 0x01010101u;
+}
 // How far each of four scales is below the reference, modulo 256.
-__forceinline__ u32 steps_below(int reference, u32 bytes) {
-  const u32 from = static_cast<u32>(reference) * 0x01010101u;
+// @param from  the reference in each byte
+__forceinline__ u32 steps_below(u32 from, u32 bytes) {
   return ((from | 0x80808080u) - (bytes & 0x7f7f7f7fu)) ^ ((from ^ ~bytes) & 0x80808080u);
 }
 __forceinline__ bool fit(u32 below) {  // are all of them at most MOST_STEPS?

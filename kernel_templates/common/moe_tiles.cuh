@@ -1,8 +1,7 @@
 #pragma once
 // The tiles of a product of many tokens' experts: 256 weight rows and up to TOKENS rows of an
 // expert, in the order of experts; token tiles that share weights side by side.
-// The family's parameters are in scope; PAIR, the blocks that take neighbouring strips of weights
-// together; and ROW_TILES, such strips of an expert's weights.
+// The family's parameters are in scope, and ROW_TILES, such strips of an expert's weights.
 #include "common/expert_rows.args.h"
 #include "common/ptx.cuh"
 #include "common/types.cuh"
@@ -64,7 +63,7 @@ struct Tile {
     expert = plan.expert_of[index / ROW_TILES];
     const int local = index - plan.first_tile[expert] * ROW_TILES;
     const int count = plan.count[expert], tiles = tiles_of(count);
-    strip = local / tiles * PAIR + (PAIR == 2 ? static_cast<int>(blockIdx.x % 2) : 0);
+    strip = local / tiles;
     // Even parts, of whole rows of eight.
     const int part = ((count + tiles - 1) / tiles + 7) / 8 * 8, begin = local % tiles * part;
     row = plan.first[expert] + begin;
@@ -74,8 +73,8 @@ struct Tile {
 };
 template <class Visit>
 __forceinline__ void for_each_tile(const Plan& plan, Visit visit) {
-  for (int i = static_cast<int>(blockIdx.x / PAIR); i < plan.tiles * ROW_TILES;
-       i += static_cast<int>(gridDim.x / PAIR))
+  for (int i = static_cast<int>(blockIdx.x); i < plan.tiles * ROW_TILES;
+       i += static_cast<int>(gridDim.x))
     visit(Tile(plan, i), i);
 }
 

@@ -40,6 +40,14 @@ __forceinline__ void hold(float& value) {
   asm volatile("" : "+f"(value)::"memory");
 }
 
+__forceinline__ void hold(u32& value) {
+  asm volatile("" : "+r"(value)::"memory");
+}
+// A register that an mma will overwrite: it holds nothing yet, and takes no instruction.
+__forceinline__ void fresh(float& value) {
+  asm volatile("" : "=f"(value));
+}
+
 // accumulate == 0: D is overwritten, not added to.
 template <int N>
 __forceinline__ void mma_e4m3(float (&d)[N / 8][4], u64 a, u64 b, int accumulate);

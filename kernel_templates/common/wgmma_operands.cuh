@@ -24,8 +24,11 @@
 // Names of D's registers.
 #define WGMMA_NAMES_8 "%0, %1, %2, %3"
 #define WGMMA_NAMES_16 WGMMA_NAMES_8 ", %4, %5, %6, %7"
+#define WGMMA_NAMES_24 WGMMA_NAMES_16 ", %8, %9, %10, %11"
 #define WGMMA_NAMES_32 WGMMA_NAMES_16 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define WGMMA_NAMES_40 WGMMA_NAMES_32 ", %16, %17, %18, %19"
 #define WGMMA_NAMES_48 WGMMA_NAMES_32 ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define WGMMA_NAMES_56 WGMMA_NAMES_48 ", %24, %25, %26, %27"
 #define WGMMA_NAMES_64 WGMMA_NAMES_48 ", %24, %25, %26, %27, %28, %29, %30, %31"
 #define WGMMA_NAMES_80 WGMMA_NAMES_64 ", %32, %33, %34, %35, %36, %37, %38, %39"
 #define WGMMA_NAMES_96 WGMMA_NAMES_80 ", %40, %41, %42, %43, %44, %45, %46, %47"
@@ -42,8 +45,11 @@
 // The registers of d[i] and on.
 #define WGMMA_SUMS_8(d, i) "+f"((d)[i][0]), "+f"((d)[i][1]), "+f"((d)[i][2]), "+f"((d)[i][3])
 #define WGMMA_SUMS_16(d, i) WGMMA_SUMS_8(d, i), WGMMA_SUMS_8(d, i + 1)
+#define WGMMA_SUMS_24(d, i) WGMMA_SUMS_16(d, i), WGMMA_SUMS_8(d, i + 2)
 #define WGMMA_SUMS_32(d, i) WGMMA_SUMS_16(d, i), WGMMA_SUMS_16(d, i + 2)
+#define WGMMA_SUMS_40(d, i) WGMMA_SUMS_32(d, i), WGMMA_SUMS_8(d, i + 4)
 #define WGMMA_SUMS_48(d, i) WGMMA_SUMS_32(d, i), WGMMA_SUMS_16(d, i + 4)
+#define WGMMA_SUMS_56(d, i) WGMMA_SUMS_48(d, i), WGMMA_SUMS_8(d, i + 6)
 #define WGMMA_SUMS_64(d, i) WGMMA_SUMS_32(d, i), WGMMA_SUMS_32(d, i + 4)
 #define WGMMA_SUMS_80(d, i) WGMMA_SUMS_64(d, i), WGMMA_SUMS_16(d, i + 8)
 #define WGMMA_SUMS_96(d, i) WGMMA_SUMS_64(d, i), WGMMA_SUMS_32(d, i + 8)
@@ -54,8 +60,11 @@
 // Names of what follows D: A and B, and the predicate's source.
 #define WGMMA_REGISTERS_8 "{%4, %5, %6, %7}, %8", "%9"
 #define WGMMA_REGISTERS_16 "{%8, %9, %10, %11}, %12", "%13"
+#define WGMMA_REGISTERS_24 "{%12, %13, %14, %15}, %16", "%17"
 #define WGMMA_REGISTERS_32 "{%16, %17, %18, %19}, %20", "%21"
+#define WGMMA_REGISTERS_40 "{%20, %21, %22, %23}, %24", "%25"
 #define WGMMA_REGISTERS_48 "{%24, %25, %26, %27}, %28", "%29"
+#define WGMMA_REGISTERS_56 "{%28, %29, %30, %31}, %32", "%33"
 #define WGMMA_REGISTERS_64 "{%32, %33, %34, %35}, %36", "%37"
 #define WGMMA_REGISTERS_80 "{%40, %41, %42, %43}, %44", "%45"
 #define WGMMA_REGISTERS_96 "{%48, %49, %50, %51}, %52", "%53"

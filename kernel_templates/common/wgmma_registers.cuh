@@ -27,13 +27,28 @@ __forceinline__ void mma_e4m3_registers<16>(float (&d)[2][4], const u32* a, u64 
 }
 
 template <>
+__forceinline__ void mma_e4m3_registers<24>(float (&d)[3][4], const u32* a, u64 b, int accumulate) {
+  WGMMA_FROM_REGISTERS("m64n24k32.f32.e4m3.e4m3", 24, "1, 1");
+}
+
+template <>
 __forceinline__ void mma_e4m3_registers<32>(float (&d)[4][4], const u32* a, u64 b, int accumulate) {
   WGMMA_FROM_REGISTERS("m64n32k32.f32.e4m3.e4m3", 32, "1, 1");
 }
 
 template <>
+__forceinline__ void mma_e4m3_registers<40>(float (&d)[5][4], const u32* a, u64 b, int accumulate) {
+  WGMMA_FROM_REGISTERS("m64n40k32.f32.e4m3.e4m3", 40, "1, 1");
+}
+
+template <>
 __forceinline__ void mma_e4m3_registers<48>(float (&d)[6][4], const u32* a, u64 b, int accumulate) {
   WGMMA_FROM_REGISTERS("m64n48k32.f32.e4m3.e4m3", 48, "1, 1");
+}
+
+template <>
+__forceinline__ void mma_e4m3_registers<56>(float (&d)[7][4], const u32* a, u64 b, int accumulate) {
+  WGMMA_FROM_REGISTERS("m64n56k32.f32.e4m3.e4m3", 56, "1, 1");
 }
 
 template <>

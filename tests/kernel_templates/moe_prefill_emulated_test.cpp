@@ -16,7 +16,8 @@ using test::MoeRouting;
 
 namespace {
 
-/// Those that meson.build lists: 32 experts, tiles of up to 32 tokens.
+/// Those that meson.build lists: 32 experts, tiles of up to 32 tokens, of the second
+/// moe_prefill_sm90 up to 80.
 template <class Family>
 MoePrefillVariants small_variants(bool round_experts, bool second, const cu::DeviceLimits& limits) {
   typename Family::Params params;
@@ -33,11 +34,11 @@ MoePrefillVariants small_variants(bool round_experts, bool second, const cu::Dev
     params.E4M3 = down.E4M3 = second;
     params.BULK_COPY = down.BULK_COPY = second;
   } else {
-    params.MULTICAST = true;
-    params.TURNS = 1;
     down.STAGES = 4;
-    down.MULTICAST = false;
-    down.TURNS = 2;
+    if (second) {
+      params.TOKENS = down.TOKENS = 80;
+      params.STAGES = down.STAGES = 6;
+    }
   }
   return test::moe_prefill_variants<Family>(params, down, limits, 256);
 }
@@ -66,6 +67,11 @@ TEST_CASE("moe_prefill_sm90 takes an expert with all tokens and experts with non
           "[cpu][moe_prefill]") {
   check<MoePrefillSm90>(70, MoeRouting::same, 5, false);
   check<MoePrefillSm90>(1, MoeRouting::leave_out, 5, true);
+}
+TEST_CASE("moe_prefill_sm90 agrees with the reference on the emulator, products in two parts",
+          "[cpu][moe_prefill]") {
+  check<MoePrefillSm90>(75, MoeRouting::same, 5, true, true, true);
+  check<MoePrefillSm90>(86, MoeRouting::first_full, 21, true, false, true);
 }
 TEST_CASE("moe_prefill_sm90 is exact where scales lie 2^20 apart on the emulator",
           "[cpu][moe_prefill]") {

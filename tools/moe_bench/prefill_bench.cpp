@@ -99,8 +99,7 @@ std::vector<PrefillCell> prefill_cells() {
 }
 
 std::string PrefillCandidate::brief() const {
-  return fmt::format("t{} n{} s{} o{} m{}", gate_up.TOKENS, gate_up.N_STEP, gate_up.STAGES,
-                     gate_up.TURNS, gate_up.MULTICAST ? 1 : 0);
+  return fmt::format("t{} s{}", gate_up.TOKENS, gate_up.STAGES);
 }
 std::vector<jit::Variant> PrefillCandidate::variants(bool whole_experts) const {
   ExpertJoin::Params join;

@@ -32,7 +32,7 @@ std::vector<PrefillCell> prefill_cells();
 struct PrefillCandidate {
   kernels::MoePrefillSm90Params gate_up, down;
 
-  std::string brief() const;  ///< "t112 n16 s5 o0 m0"
+  std::string brief() const;  ///< "t112 s6"
   std::vector<jit::Variant> variants(bool whole_experts) const;
 };
 

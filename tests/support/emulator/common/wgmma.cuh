@@ -21,6 +21,8 @@ inline float element(u64 descriptor, int line, int column) {
 
 inline void fence() {}
 inline void hold(float&) {}
+inline void hold(u32&) {}
+inline void fresh(float&) {}
 
 // D of all threads (+)= A[64 x K] * B[N x K]^T, both by rows.
 template <int N, int K, class Operands>
