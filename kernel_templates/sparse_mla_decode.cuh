@@ -49,8 +49,14 @@ constexpr int WARP_HEADS = TILE_HEADS / GROUP_WARPS;  // whose softmax is one wa
 constexpr int THREADS = KEY_GROUPS * (GROUP_THREADS + 32 * PRODUCER_WARPS);
 constexpr int HEAD_TILES = TILE_HEADS / 8, KEY_STEPS = TILE_KV / 16;  // mma tiles
 constexpr int PIECES = NSPLIT * KEY_GROUPS;
-// With all keys of a row in one place, the warp that has a head's softmax knows the factor of O.
-constexpr bool ONE_PIECE = PIECES == 1;
+// In a prompt's block, which has all keys of a row, the warp that has a head's softmax makes the
+// factor of O. Some blocks of decode have no register for that.
+#ifdef SPARSE_MLA_PREFILL
+constexpr bool ONE_PIECE = true;
+static_assert(PIECES == 1, "a row has one block");
+#else
+constexpr bool ONE_PIECE = false;
+#endif
 constexpr int SCORE_STRIDE = TILE_KV + MLA_SCORE_PAD, WEIGHT_STRIDE = TILE_KV + MLA_WEIGHT_PAD;
 constexpr int STAGED_STRIDE = MLA_DIMS + MLA_STAGED_PAD;
 // P is at most 2^(BOOST + GROWTH), within f16, and usually 2^BOOST at its largest.
@@ -637,16 +643,19 @@ __forceinline__ void publish(MathWarp& math, Group& group, SharedStorage& shared
                          math.maximum[h] - BOOST, math.sum[h]);
   } else {
     math.finish_sums();
-    float2 own = sparse_mla::Merge<PIECES>::none();  // lane h: of head h
+    if constexpr (ONE_PIECE) {
+      float2 own = sparse_mla::Merge<PIECES>::none();  // lane h: of head h
 #pragma unroll
-    for (int h = 0; h < WARP_HEADS; ++h)
-      if (math.lane == h) own = make_float2(math.maximum[h] - BOOST, math.sum[h]);
-    if (math.lane < WARP_HEADS) {
-      const int head = math.index * WARP_HEADS + math.lane;
-      if constexpr (ONE_PIECE)
-        shared.factors[0][head] = sparse_mla::Merge<1>::factor(own, sink);
-      else
-        shared.sums[g][head] = own;
+      for (int h = 0; h < WARP_HEADS; ++h)
+        if (math.lane == h) own = make_float2(math.maximum[h] - BOOST, math.sum[h]);
+      if (math.lane < WARP_HEADS)
+        shared.factors[0][math.index * WARP_HEADS + math.lane] =
+            sparse_mla::Merge<PIECES>::factor(own, sink);
+    } else if (math.lane == 0) {
+#pragma unroll
+      for (int h = 0; h < WARP_HEADS; ++h)
+        shared.sums[g][math.index * WARP_HEADS + h] =
+            make_float2(math.maximum[h] - BOOST, math.sum[h]);
     }
     math.sync();  // every warp of the group is done with the tiles
     math.for_each_result([&](int dim, int head, float first, float second, int distance) {
@@ -699,11 +708,9 @@ __forceinline__ void attend(const SparseMlaDecodeArgs& args, int split, int head
   SharedStorage& shared = *reinterpret_cast<SharedStorage*>(ptx::dynamic_shared_memory());
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const bool produces = warp >= MATH_WARPS;
-  // A constant where there is one group: then the barriers' numbers are, too, which racecheck
-  // needs.
-  const int g = KEY_GROUPS == 1 ? 0
-                : produces      ? (warp - MATH_WARPS) / PRODUCER_WARPS
-                                : warp / GROUP_WARPS;
+  const int g = ONE_PIECE  ? 0
+                : produces ? (warp - MATH_WARPS) / PRODUCER_WARPS
+                           : warp / GROUP_WARPS;
   const int piece_index = split * KEY_GROUPS + g;
   Group& group = shared.groups[g];
   const u32 full = ptx::shared_address(shared.full[g]),
