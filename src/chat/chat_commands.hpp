@@ -63,6 +63,7 @@ struct CommandLine {
   std::string_view argument;
 };
 std::optional<CommandLine> as_command(const TypedMessage& message);
+std::optional<CommandLine> as_command(TypedMessage&& message) = delete;  // points into it
 
 /// Runs it. An error, for the user: an unknown name, or an argument where none is taken.
 [[nodiscard]] Result<void> run_chat_command(const CommandLine& line, ChatActions& actions);

@@ -233,7 +233,8 @@ int ChatLoop::run() {
 
 Result<void> check_prompt_option(const ChatOptions& options) {
   if (!options.prompt || is_retry_prompt(options)) return {};
-  const auto command = as_command({*options.prompt});
+  const TypedMessage prompt{*options.prompt};
+  const auto command = as_command(prompt);
   if (!command) return {};
   return fail(ErrorCode::invalid_argument,
               fmt::format("--prompt {}: {} is no question; of the commands --prompt takes /retry "
@@ -244,7 +245,8 @@ Result<void> check_prompt_option(const ChatOptions& options) {
 
 bool is_retry_prompt(const ChatOptions& options) {
   if (!options.prompt) return false;
-  const auto command = as_command({*options.prompt});
+  const TypedMessage prompt{*options.prompt};
+  const auto command = as_command(prompt);
   return command && command->name == "/retry" && command->argument.empty();
 }
 
