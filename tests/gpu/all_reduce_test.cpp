@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <catch2/catch.hpp>
 
@@ -21,13 +23,14 @@ float value_of(int rank, int set, std::int64_t i) {
   return static_cast<float>(static_cast<int>(mixed >> 56) - 128) * 0.5F;
 }
 
-void check_sums(test::TwoRanks& two, const kernels::AllReduceProblem& problem, std::size_t kernel,
-                const kernels::AllReduceParams& params) {
+void check_sums(test::PeerRanks& ranks, const kernels::AllReduceProblem& problem,
+                std::size_t kernel, const kernels::AllReduceParams& params) {
   const std::int64_t elements = std::int64_t{problem.tokens} * problem.hidden;
   CAPTURE(elements, problem.has_sums, problem.has_values, params.SHOTS);
   const auto count = static_cast<std::size_t>(elements);
-  std::vector<std::uint16_t> results[2][kSets];
-  two.run([&](test::TwoRanks::Rank& rank, int r) {
+  std::vector<std::array<std::vector<std::uint16_t>, kSets>> results(
+      static_cast<std::size_t>(ranks.count()));
+  ranks.run([&](test::PeerRanks::Rank& rank, int r) {
     rank.buffers.clear();
     std::vector<float> sums(count);
     std::vector<std::uint16_t> values(count);
@@ -45,7 +48,7 @@ void check_sums(test::TwoRanks& two, const kernels::AllReduceProblem& problem, s
       }
       rank.buffers.push_back(cu::DeviceBuffer::allocate(rank.context, 2 * count));
     }
-    two.meet();  // nobody allocates while an exchange is in flight
+    ranks.meet();  // nobody allocates while an exchange is in flight
     const auto shape = AllReduce::launch_shape(problem, params);
     for (int round = 0; round < kRounds; ++round) {
       const auto at = static_cast<std::size_t>(round % kSets) * 3;
@@ -58,7 +61,7 @@ void check_sums(test::TwoRanks& two, const kernels::AllReduceProblem& problem, s
       rank.kernels[kernel].launch(rank.stream, shape, args);
     }
     for (int set = 0; set < kSets; ++set) {
-      auto& result = results[r][set];
+      auto& result = results[static_cast<std::size_t>(r)][static_cast<std::size_t>(set)];
       result.resize(count);
       rank.buffers[static_cast<std::size_t>(set) * 3 + 2].copy_to_host(
           rank.stream, std::as_writable_bytes(std::span(result)));
@@ -70,26 +73,28 @@ void check_sums(test::TwoRanks& two, const kernels::AllReduceProblem& problem, s
     std::int64_t wrong = 0;
     for (std::int64_t i = 0; i < elements; ++i) {
       float total = 0;
-      for (int r = 0; r < 2; ++r) {
+      for (int r = 0; r < ranks.count(); ++r) {
         const float value = value_of(r, set, i);
         total += (problem.has_sums ? value * 0.125F : 0.0F) + (problem.has_values ? value : 0.0F);
       }
       const auto expected = reference::bf16_bits(total);
       const auto at = static_cast<std::size_t>(i);
-      wrong += results[0][set][at] != expected || results[1][set][at] != expected;
+      wrong += std::ranges::any_of(results, [&](const auto& of_rank) {
+        return of_rank[static_cast<std::size_t>(set)][at] != expected;
+      });
     }
     CHECK(wrong == 0);
   }
 }
 
-void check_all(int gpus) {
-  auto two = test::TwoRanks::open_or_skip(gpus);
-  if (!two) return;
+void check_all(int count, int gpus) {
+  auto ranks = test::PeerRanks::open_or_skip(count, gpus);
+  if (!ranks) return;
   std::vector<kernels::AllReduceProblem> problems;
   for (const auto& [has_sums, has_values] : {std::pair{true, true}, {true, false}, {false, true}}) {
     for (const auto& [hidden, tokens] :
          {std::pair{4, 1}, {8, 1}, {264, 7}, {4096, 1}, {4096, 16}, {8192, 32}, {8192, 256}}) {
-      problems.push_back({.ranks = 2,
+      problems.push_back({.ranks = count,
                           .hidden = hidden,
                           .tokens = tokens,
                           .has_sums = has_sums,
@@ -97,29 +102,37 @@ void check_all(int gpus) {
     }
   }
   // On one GPU all blocks of both ranks must find room beside each other: 64 of 256 threads do.
-  const auto params = two->load(problems);
+  const auto params = ranks->load(problems);
   for (std::size_t i = 0; i < problems.size(); ++i)
-    check_sums(*two, problems[i], i, params[i]);
-  fmt::print("all_reduce: {} problems of 16 B to 8 MiB on {} GPU(s), {} rounds each\n",
-             problems.size(), gpus, kRounds);
+    check_sums(*ranks, problems[i], i, params[i]);
+  fmt::print("all_reduce: {} problems of 16 B to 8 MiB by {} ranks on {} GPU(s), {} rounds each\n",
+             problems.size(), count, gpus, kRounds);
 }
 
 }  // namespace
 
 TEST_CASE("two ranks on one GPU add to the bit, a thousand times", "[gpu][tp]") {
-  check_all(1);
+  check_all(2, 1);
 }
 
 TEST_CASE("two ranks on two GPUs add to the bit, a thousand times", "[gpu][multi-gpu][tp]") {
-  check_all(2);
+  check_all(2, 2);
+}
+
+TEST_CASE("four ranks on four GPUs add to the bit, a thousand times", "[gpu][multi-gpu][tp]") {
+  check_all(4, 4);
+}
+
+TEST_CASE("eight ranks on eight GPUs add to the bit, a thousand times", "[gpu][multi-gpu][tp]") {
+  check_all(8, 8);
 }
 
 TEST_CASE("a rank whose peer never comes gives up by the clock", "[gpu][tp]") {
-  auto two = test::TwoRanks::open_or_skip(1);
-  if (!two) return;
+  auto ranks = test::PeerRanks::open_or_skip(2, 1);
+  if (!ranks) return;
   const kernels::AllReduceProblem problem{.ranks = 2, .has_sums = true};
-  const auto params = two->load({problem});
-  CHECK_THROWS_WITH(two->run([&](test::TwoRanks::Rank& rank, int r) {
+  const auto params = ranks->load({problem});
+  CHECK_THROWS_WITH(ranks->run([&](test::PeerRanks::Rank& rank, int r) {
     if (r == 1) return;
     auto args = rank.links.reduce_args();
     rank.buffers.push_back(cu::DeviceBuffer::allocate(rank.context, 4096 * 8));

@@ -32,23 +32,24 @@ std::pair<double, double> agreement(const StepLogits& got, const StepLogits& wan
   return {errors[errors.size() / 2], static_cast<double>(same) / wanted.rows};
 }
 
-}  // namespace
-
-TEST_CASE("two GPUs give the logits of one, and of the reference at the same TP size",
-          "[gpu][multi-gpu][tp]") {
-  const test::SyntheticModel model("tiny-tp");
+void check_ranks(int tp) {
+  // Kernels have 8 heads of a rank at least.
+  const test::SyntheticModel model =
+      tp == 2 ? test::SyntheticModel("tiny-tp")
+              : test::SyntheticModel("tiny-tp", {{"num_attention_heads", 8 * tp},
+                                                 {"moe_intermediate_size", 256 * tp}});
   const DeviceOptions options{.max_context = 8192, .max_sequences = 4};
-  const auto two = device_engine(model.open(), options, 2);
-  if (!two) return;
+  const auto many = device_engine(model.open(), options, tp);
+  if (!many) return;
   const auto one = device_engine(model.open(), options, 1);
-  auto reference = model.engine({.tp_size = 2, .max_context = 8192});
-  const auto tokens = some_tokens(two->config().vocab_size, 360);
-  const auto a = two->create_sequence(), b = one->create_sequence(),
+  auto reference = model.engine({.tp_size = tp, .max_context = 8192});
+  const auto tokens = some_tokens(many->config().vocab_size, 360);
+  const auto a = many->create_sequence(), b = one->create_sequence(),
              c = reference.create_sequence();
   StepLogits ours{.rows = 0, .values = {}}, single = ours, exact = ours;
   const auto step = [&](std::span<const TokenId> part) {
     for (auto& [engine, sequence, all] :
-         {std::tuple<Engine*, SequenceId, StepLogits*>{two.get(), a, &ours},
+         {std::tuple<Engine*, SequenceId, StepLogits*>{many.get(), a, &ours},
           {one.get(), b, &single},
           {&reference, c, &exact}}) {
       const auto got = run(*engine, sequence, part);
@@ -62,18 +63,36 @@ TEST_CASE("two GPUs give the logits of one, and of the reference at the same TP 
   const auto [to_one, best_of_one] = agreement(ours, single);
   const auto [to_exact, best_of_exact] = agreement(ours, exact);
   fmt::print(
-      "tp 2: median error {:.4f} to one GPU (argmax {:.3f}), {:.4f} to the reference "
+      "tp {}: median error {:.4f} to one GPU (argmax {:.3f}), {:.4f} to the reference "
       "({:.3f}); {} of {} steps from graphs\n",
-      to_one, best_of_one, to_exact, best_of_exact, two->stats().graph_steps, two->stats().steps);
+      tp, to_one, best_of_one, to_exact, best_of_exact, many->stats().graph_steps,
+      many->stats().steps);
   CHECK(to_one < 0.10);
   CHECK(to_exact < 0.10);
   CHECK(best_of_exact > 0.85);
-  CHECK(two->stats().graph_steps > 50);
+  CHECK(many->stats().graph_steps > 50);
 
   // The same step again gives the same bits.
-  const auto last = run(*two, a, std::span(tokens).first(1)).values;
-  two->rollback(a, 360);
-  CHECK(run(*two, a, std::span(tokens).first(1)).values == last);
+  const auto last = run(*many, a, std::span(tokens).first(1)).values;
+  many->rollback(a, 360);
+  CHECK(run(*many, a, std::span(tokens).first(1)).values == last);
+}
+
+}  // namespace
+
+TEST_CASE("two GPUs give the logits of one, and of the reference at the same TP size",
+          "[gpu][multi-gpu][tp]") {
+  check_ranks(2);
+}
+
+TEST_CASE("four GPUs give the logits of one, and of the reference at the same TP size",
+          "[gpu][multi-gpu][tp]") {
+  check_ranks(4);
+}
+
+TEST_CASE("eight GPUs give the logits of one, and of the reference at the same TP size",
+          "[gpu][multi-gpu][tp]") {
+  check_ranks(8);
 }
 
 TEST_CASE("NCCL gives the bits that peer memory gives", "[gpu][multi-gpu][tp]") {

@@ -14,16 +14,16 @@
 
 namespace ingot::test {
 
-/// Two ranks with what an all-reduce takes, on two GPUs or on one.
-class TwoRanks {
+/// Ranks with what an all-reduce takes, on a GPU each or all on one.
+class PeerRanks {
  public:
   static constexpr std::int64_t kMostElements = std::int64_t{2} << 20;  // 8 MiB of fp32
 
   struct Rank {
-    explicit Rank(cu::Context opened, const ModelConfig& config, int tp_rank)
+    Rank(cu::Context opened, const ModelConfig& config, int tp_rank, int tp_size)
         : context(std::move(opened)),
           stream(cu::Stream::create(context)),
-          links(context, stream, config, tp_rank, 2, 3000) {
+          links(context, stream, config, tp_rank, tp_size, 3000) {
       stream.synchronize();
     }
     cu::Context context;
@@ -33,13 +33,13 @@ class TwoRanks {
     std::vector<cu::DeviceBuffer> buffers;
   };
 
-  /// @param gpus  1 or 2; null, after skip() said why, where there are fewer
-  static std::unique_ptr<TwoRanks> open_or_skip(int gpus) {
+  /// @param gpus  1, or as many as ranks; null, after skip() said why, where there are fewer
+  static std::unique_ptr<PeerRanks> open_or_skip(int ranks, int gpus) {
     auto driver = driver_or_skip(gpus);
     if (!driver) return nullptr;
-    return std::unique_ptr<TwoRanks>(new TwoRanks(driver, gpus));
+    return std::unique_ptr<PeerRanks>(new PeerRanks(driver, ranks, gpus));
   }
-  ~TwoRanks() {
+  ~PeerRanks() {
     threads_.run_last([&](int rank) { ranks_[static_cast<std::size_t>(rank)].reset(); });
   }
 
@@ -48,7 +48,8 @@ class TwoRanks {
   }
   void meet() { threads_.meet(); }
   cu::DeviceLimits limits() const { return cu::limits_of(ranks_[0]->context.device()); }
-  /// Loads the default variants of these problems on both ranks, in order.
+  int count() const { return static_cast<int>(ranks_.size()); }
+  /// Loads the default variants of these problems on all ranks, in order.
   std::vector<kernels::AllReduceParams> load(
       const std::vector<kernels::AllReduceProblem>& problems) {
     std::vector<kernels::AllReduceParams> params;
@@ -69,19 +70,21 @@ class TwoRanks {
   }
 
  private:
-  TwoRanks(const std::shared_ptr<const cu::DriverApi>& driver, int gpus)
-      : ranks_(2), threads_(2, [this] {
+  PeerRanks(const std::shared_ptr<const cu::DriverApi>& driver, int ranks, int gpus)
+      : ranks_(static_cast<std::size_t>(ranks)), threads_(ranks, [this] {
           for (auto& rank : ranks_)
             if (rank) rank->links.stop();
         }) {
     ModelConfig config;
     config.hidden_size = static_cast<int>(kMostElements / kMostSliceRows);
     threads_.run([&](int rank) {
-      ranks_[static_cast<std::size_t>(rank)] =
-          std::make_unique<Rank>(cu::Context::retain(driver, gpus == 2 ? rank : 0), config, rank);
+      ranks_[static_cast<std::size_t>(rank)] = std::make_unique<Rank>(
+          cu::Context::retain(driver, gpus > 1 ? rank : 0), config, rank, ranks);
     });
-    executor::PeerLinks* links[] = {&ranks_[0]->links, &ranks_[1]->links};
-    float* logits[] = {nullptr, nullptr};
+    std::vector<executor::PeerLinks*> links;
+    for (auto& rank : ranks_)
+      links.push_back(&rank->links);
+    std::vector<float*> logits(links.size());
     run([&](Rank& rank, int) { rank.links.connect(links, logits); });
   }
 

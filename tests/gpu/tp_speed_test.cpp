@@ -1,8 +1,12 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <bit>
 #include <catch2/catch.hpp>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
+#include <vector>
 
 #include "runtime/comm/comm.hpp"
 #include "runtime/cuda/graph.hpp"
@@ -17,15 +21,24 @@ namespace {
 
 constexpr int kTp = 2;
 
+/// How many GPUs there are, as a number of ranks; 0, after skip() said why, where there is one.
+int gpu_ranks_or_skip() {
+  const auto driver = test::driver_or_skip(2);
+  if (!driver) return 0;
+  int count = 0;
+  driver->check(driver->cuDeviceGetCount(&count), "cuDeviceGetCount");
+  return static_cast<int>(std::bit_floor(static_cast<unsigned>(std::min(count, 8))));
+}
+
 /// Mean time of one of `count` equal exchanges of a graph that is launched `replays` times.
 /// @param queue  (rank, number): queues one
 template <class Queue>
-float graph_us(test::TwoRanks& two, int count, int replays, const Queue& queue) {
-  float us[kTp] = {};
-  two.run([&](test::TwoRanks::Rank& rank, int r) {
+float graph_us(test::PeerRanks& ranks, int count, int replays, const Queue& queue) {
+  std::vector<float> us(static_cast<std::size_t>(ranks.count()));
+  ranks.run([&](test::PeerRanks::Rank& rank, int r) {
     queue(rank, r);
     rank.stream.synchronize();
-    two.meet();
+    ranks.meet();
     std::optional<cu::GraphExec> exec;
     {
       cu::Capture capture(rank.stream);
@@ -33,7 +46,7 @@ float graph_us(test::TwoRanks& two, int count, int replays, const Queue& queue) 
         queue(rank, r);
       exec = cu::GraphExec::instantiate(capture.finish());
     }
-    two.meet();  // nobody records while an exchange is in flight
+    ranks.meet();  // nobody records while an exchange is in flight
     auto begin = cu::Event::create(rank.context, cu::Event::Timing::on);
     auto end = cu::Event::create(rank.context, cu::Event::Timing::on);
     for (int i = 0; i < 3; ++i)
@@ -43,17 +56,19 @@ float graph_us(test::TwoRanks& two, int count, int replays, const Queue& queue) 
       exec->launch(rank.stream);
     end.record(rank.stream);
     end.synchronize();
-    us[r] = end.us_since(begin) / static_cast<float>(count * replays);
+    us[static_cast<std::size_t>(r)] = end.us_since(begin) / static_cast<float>(count * replays);
     rank.links.throw_if_stopped();
   });
-  return std::max(us[0], us[1]);
+  return *std::ranges::max_element(us);
 }
 
 }  // namespace
 
-TEST_CASE("all-reduces over two GPUs beside NCCL's", "[gpu][multi-gpu][.speed]") {
-  auto two = test::TwoRanks::open_or_skip(2);
-  if (!two) return;
+TEST_CASE("all-reduces over all GPUs beside NCCL's", "[gpu][multi-gpu][.speed]") {
+  const int gpus = gpu_ranks_or_skip();
+  if (gpus == 0) return;
+  auto ranks = test::PeerRanks::open_or_skip(gpus, gpus);
+  if (!ranks) return;
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   REQUIRE(::setenv("NCCL_NVLS_ENABLE", "0", 1) == 0);
   REQUIRE(::setenv("NCCL_SOCKET_IFNAME", "lo", 0) == 0);
@@ -64,10 +79,10 @@ TEST_CASE("all-reduces over two GPUs beside NCCL's", "[gpu][multi-gpu][.speed]")
   for (const int tokens : {1, 4, 16, 64, 256}) {
     for (const bool sums : {true, false}) {
       const kernels::AllReduceProblem problem{
-          .ranks = kTp, .tokens = tokens, .has_sums = sums, .has_values = !sums};
+          .ranks = gpus, .tokens = tokens, .has_sums = sums, .has_values = !sums};
       for (const int shots : {1, 2}) {
         for (const int threads : {256, 512}) {
-          auto one = AllReduce::space(problem, two->limits()).default_candidate();
+          auto one = AllReduce::space(problem, ranks->limits()).default_candidate();
           one.SHOTS = shots;
           one.THREADS = threads;
           problems.push_back(problem);
@@ -77,27 +92,28 @@ TEST_CASE("all-reduces over two GPUs beside NCCL's", "[gpu][multi-gpu][.speed]")
       }
     }
   }
-  two->load(variants);
+  ranks->load(variants);
   constexpr std::size_t kBytes = std::size_t{64} << 20;
   const nccl::ncclUniqueId id = nccl::Comm::make_id(*nccl);
-  std::optional<nccl::Comm> comms[kTp];
-  two->run([&](test::TwoRanks::Rank& rank, int r) {
+  std::vector<std::optional<nccl::Comm>> comms(static_cast<std::size_t>(gpus));
+  ranks->run([&](test::PeerRanks::Rank& rank, int r) {
     for (int i = 0; i < 2; ++i) {
       rank.buffers.push_back(cu::DeviceBuffer::allocate(rank.context, kBytes));
       rank.buffers.back().fill_bytes(rank.stream, 0);
     }
     rank.stream.synchronize();
-    comms[r].emplace(nccl::Comm::join(nccl, kTp, id, r));
+    comms[static_cast<std::size_t>(r)].emplace(nccl::Comm::join(nccl, gpus, id, r));
   });
   const auto by_nccl = [&](std::size_t bytes, int count, int replays) {
-    return graph_us(*two, count, replays, [&](test::TwoRanks::Rank& rank, int r) {
-      comms[r]->all_reduce_sum(rank.buffers[0].as<float>(), rank.buffers[1].as<float>(), bytes / 4,
-                               nccl::ncclFloat32, rank.stream);
+    return graph_us(*ranks, count, replays, [&](test::PeerRanks::Rank& rank, int r) {
+      comms[static_cast<std::size_t>(r)]->all_reduce_sum(rank.buffers[0].as<float>(),
+                                                         rank.buffers[1].as<float>(), bytes / 4,
+                                                         nccl::ncclFloat32, rank.stream);
     });
   };
   for (std::size_t i = 0; i < problems.size(); ++i) {
     const auto& problem = problems[i];
-    const float us = graph_us(*two, 50, 20, [&](test::TwoRanks::Rank& rank, int) {
+    const float us = graph_us(*ranks, 50, 20, [&](test::PeerRanks::Rank& rank, int) {
       auto args = rank.links.reduce_args();
       args.sums = rank.buffers[0].as<float>();
       args.values = rank.buffers[0].as<kernels::bf16>();
@@ -115,9 +131,9 @@ TEST_CASE("all-reduces over two GPUs beside NCCL's", "[gpu][multi-gpu][.speed]")
                by_nccl(static_cast<std::size_t>(tokens) * 16384, 50, 20));
   }
   const float us = by_nccl(kBytes, 2, 10);
-  fmt::print("NCCL of fp32, 64 MB: {:.1f} us, bus bandwidth {:.0f} GB/s\n", us,
-             static_cast<double>(kBytes) / us / 1e3);
-  two->run([&](test::TwoRanks::Rank&, int r) { comms[r]->finish(); });
+  fmt::print("NCCL of fp32 over {} GPUs, 64 MB: {:.1f} us, bus bandwidth {:.0f} GB/s\n", gpus, us,
+             2.0 * (gpus - 1) / gpus * static_cast<double>(kBytes) / us / 1e3);
+  ranks->run([&](test::PeerRanks::Rank&, int r) { comms[static_cast<std::size_t>(r)]->finish(); });
 }
 
 // Prints where the time of a step goes.

@@ -1,6 +1,7 @@
 #include "tests/src/reference/synthetic_model.hpp"
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "src/weights/open_checkpoint.hpp"
@@ -16,9 +17,19 @@ std::uint64_t seed_of(const std::string& name) {
 
 }  // namespace
 
-SyntheticModel::SyntheticModel(const std::string& name) {
+SyntheticModel::SyntheticModel(const std::string& name) : SyntheticModel(name, {}) {}
+
+SyntheticModel::SyntheticModel(const std::string& name, const std::map<std::string, int>& sizes) {
   SynthOptions options;
   options.config_json = golden_dir() / "reference" / (name + ".json");
+  const TempDir changed;
+  if (!sizes.empty()) {
+    auto config = nlohmann::json::parse(std::ifstream(options.config_json));
+    for (const auto& [field, value] : sizes)
+      config.at(field) = value;
+    options.config_json = changed.path() / "config.json";
+    std::ofstream(options.config_json) << config;
+  }
   options.seed = seed_of(name);
   options.out = directory_.path();
   options.threads = 2;

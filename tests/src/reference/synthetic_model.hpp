@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,8 @@ namespace ingot::test {
 class SyntheticModel {
  public:
   explicit SyntheticModel(const std::string& name);
+  /// One of other sizes: fields of the config and their values.
+  SyntheticModel(const std::string& name, const std::map<std::string, int>& sizes);
 
   Checkpoint open() const;
   ReferenceEngine engine(const ReferenceOptions& options = {}) const {
