@@ -74,6 +74,13 @@ void EngineRank::add_bucket(const StepBucket& size, const StepKernels& kernels) 
                                .graph = std::nullopt});
 }
 
+// A first launch may make the driver allocate, which all cards that reach this one's memory have to
+// learn: it waits for their kernels, and these wait for this rank. A graph has everything before it
+// is launched. NCCL sets itself up in the first launch, which is none to record.
+bool EngineRank::records_at_once() const {
+  return options.graphs && links && !links->has_nccl();
+}
+
 void EngineRank::record(Bucket& bucket) {
   const std::uint64_t free_before = context.free_bytes();
   cu::Capture capture(stream);
@@ -91,6 +98,7 @@ void EngineRank::make_ready(const StepBucket& size) {
     const StepKernels kernels = want(size);
     library.prepare(kernels.all, options.jobs);
     add_bucket(size, kernels);
+    if (records_at_once()) record(buckets.at(size));
     return;
   }
   Bucket& bucket = known->second;
@@ -100,8 +108,7 @@ void EngineRank::make_ready(const StepBucket& size) {
 bool EngineRank::is_prepared(const StepBucket& size) const {
   const auto known = buckets.find(size);
   if (known == buckets.end()) return false;
-  // NCCL sets itself up in the first launch, which is none to record.
-  const bool records = options.graphs && !(links && links->has_nccl());
+  const bool records = options.graphs && (!links || records_at_once());
   return !records || known->second.graph.has_value();
 }
 

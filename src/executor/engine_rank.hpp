@@ -103,6 +103,7 @@ class EngineRank {
   StepKernels want(const StepBucket& size);
   void add_bucket(const StepBucket& size, const StepKernels& kernels);
   void record(Bucket& bucket);
+  bool records_at_once() const;
   void await_nccl();
 
  public:
