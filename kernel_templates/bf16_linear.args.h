@@ -30,8 +30,16 @@ struct Bf16LinearArgs {
 constexpr int bf16_linear_strips(int rows) {
   return (rows + BF16_TILE_ROWS - 1) / BF16_TILE_ROWS;
 }
-constexpr i64 bf16_linear_workspace_bytes(int strips, int tokens, int tile_tokens, int split_k) {
+// Where the counters of LAST_SUMS begin, behind the partial sums: 8 words for each tile of tokens
+// and strip.
+constexpr i64 bf16_linear_counters_at(int strips, int tokens, int tile_tokens, int split_k) {
   return fp8_linear_workspace_bytes(strips, tokens, tile_tokens, split_k);
+}
+constexpr i64 bf16_linear_workspace_bytes(int strips, int tokens, int tile_tokens, int split_k,
+                                          bool last_sums) {
+  const i64 counters =
+      last_sums && split_k > 1 ? 32LL * strips * ((tokens + tile_tokens - 1) / tile_tokens) : 0;
+  return bf16_linear_counters_at(strips, tokens, tile_tokens, split_k) + counters;
 }
 // Dynamic shared memory: a ring of weight tiles, and the input's tiles: `resident_k_tiles` of them
 // where the block keeps its whole input, else (0) one per stage.

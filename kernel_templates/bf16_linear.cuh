@@ -2,7 +2,7 @@
 // indexer's head weights, the router's logits, the head. Source: model specification sections 3.9
 // to 3.12. Launch contract (host twin: launch_shape in bf16_linear.space.hpp)
 //   grid (SPLIT_K, token tiles, blocks that share the strips)
-//     all resident at once when SPLIT_K > 1
+//     all resident at once when SPLIT_K > 1, unless LAST_SUMS
 //   block (256)   cluster none   smem bf16_linear_smem_bytes(...), dynamic   arch sm_80 and later
 //   programmatic dependent launch: yes
 //
@@ -170,11 +170,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       linear::store_fragments(strip, owned, work.token + block * 8, stride, work.token + work.rows,
                               warp, lane);
     };
-    if constexpr (SPLIT_K == 1)
+    const int tile = index * static_cast<int>(gridDim.y) + static_cast<int>(blockIdx.y);
+    const int units = (work.rows + 7) / 8;
+    if constexpr (SPLIT_K == 1) {
       store(0, sums, 1);
-    else
-      split_k::reduce<SPLIT_K, 1>(sums, args.workspace, index * gridDim.y + blockIdx.y,
-                                  (work.rows + 7) / 8, work.split, warp, lane, store);
+    } else if constexpr (LAST_SUMS) {
+      u32* const counters = reinterpret_cast<u32*>(
+          static_cast<char*>(args.workspace) +
+          bf16_linear_counters_at(work.strips, args.tokens, TOKENS, SPLIT_K));
+      split_k::reduce_by_last<SPLIT_K, 1>(sums, args.workspace, counters, tile, units, work.split,
+                                          warp, lane, store);
+    } else {
+      split_k::reduce<SPLIT_K, 1>(sums, args.workspace, tile, units, work.split, warp, lane, store);
+    }
   }
 }
 

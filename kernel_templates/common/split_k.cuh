@@ -10,8 +10,10 @@
 // nobody has written holds kNothing, a NaN that no arithmetic instruction produces (those give
 // 0x7fffffff); the block that reads a word puts kNothing back, so the workspace is clean for the
 // next launch on the stream. All blocks of the grid must be resident at once: owners wait.
-// Through the shared memory of a cluster (reduce_in_cluster): what arrives completes on a barrier
-// of the owner's warp.
+// Through L2 by whoever comes last (reduce_by_last): nobody waits, so the blocks need not run at
+// the same time, and other launches may hold the card. Costs two trips more: the counter and the
+// sums. Through the shared memory of a cluster (reduce_in_cluster): what arrives completes on a
+// barrier of the owner's warp.
 #include "common/barrier.cuh"
 #include "common/ptx.cuh"
 #include "common/types.cuh"
@@ -138,6 +140,51 @@ __forceinline__ void reduce(const float (&parts)[COUNT][4], void* workspace, int
           ptx::store_relaxed(slots(at) + s * UNIT_BYTES + n % VECTOR * kFragmentBytes,
                              make_uint4(kNothing, kNothing, kNothing, kNothing));
     }
+  }
+}
+
+// As reduce(), but a warp's units are all summed by the last of the SPLIT_K blocks to get here, and
+// `store` is called there alone. The workspace is left as it was, too.
+// @param counters  a word of 0xff bytes for each tile and warp, left so
+template <int SPLIT_K, int VECTOR, int COUNT, class Store>
+__forceinline__ void reduce_by_last(const float (&parts)[COUNT][4], void* workspace, u32* counters,
+                                    int tile, int units, int split, int warp, int lane,
+                                    Store store) {
+  constexpr int UNITS = COUNT / VECTOR, UNIT_BYTES = VECTOR * kFragmentBytes;
+  const auto slot = [&](int unit, int from) {  // this lane's
+    const i64 at = static_cast<i64>(tile) * UNITS * 8 + unit * 8 + warp;
+    return static_cast<char*>(workspace) + (at * SPLIT_K + from) * UNIT_BYTES + lane * 16;
+  };
+#pragma unroll
+  for (int n = 0; n < COUNT; ++n)
+    if (n / VECTOR < units)
+      ptx::store_relaxed(slot(n / VECTOR, split) + n % VECTOR * kFragmentBytes, as_words(parts[n]));
+  __threadfence();
+  __syncwarp();
+  u32 before = 0;
+  if (lane == 0) before = atomicAdd(&counters[tile * 8 + warp], 1u);
+  before = __shfl_sync(0xffffffffu, before, 0);
+  if (before != static_cast<u32>(SPLIT_K - 2)) return;  // counted from -1
+  __threadfence();
+  if (lane == 0) counters[tile * 8 + warp] = kNothing;
+#pragma unroll 1
+  for (int unit = 0; unit < units; ++unit) {
+    uint4 words[SPLIT_K][VECTOR];
+#pragma unroll
+    for (int s = 0; s < SPLIT_K; ++s)
+#pragma unroll
+      for (int v = 0; v < VECTOR; ++v)
+        words[s][v] = ptx::load_relaxed(slot(unit, s) + v * kFragmentBytes);
+    float sums[VECTOR][4] = {};
+#pragma unroll
+    for (int s = 0; s < SPLIT_K; ++s)
+#pragma unroll
+      for (int v = 0; v < VECTOR; ++v) {
+        add(sums[v], words[s][v]);
+        ptx::store_relaxed(slot(unit, s) + v * kFragmentBytes,
+                           make_uint4(kNothing, kNothing, kNothing, kNothing));
+      }
+    store(unit, sums, 1);
   }
 }
 

@@ -18,6 +18,8 @@ TEST_CASE("bf16_linear agrees with the reference", "[gpu][families]") {
       {.rows = {64, 200, 8}, .cols = 320, .tokens = 1},
       {.rows = {1024, 1024, 256, 256, 64}, .cols = 4096, .tokens = 5},
       {.rows = {512, 512}, .cols = 4096, .tokens = 61},
+      {.rows = {1024, 1024, 256, 256, 64}, .cols = 4096, .tokens = 5, .beside = true},
+      {.rows = {512, 512}, .cols = 4096, .tokens = 61, .beside = true},
       {.rows = {8, 1500}, .cols = 1024, .tokens = 130},
       {.rows = {256}, .cols = 4096, .tokens = 16},
   };
@@ -122,6 +124,7 @@ TEST_CASE("narrow linears of bf16 inputs are clean", "[gpu][families][sanitize]"
   const Bf16Linear::Problem problem{.rows = {64, 132, 8}, .cols = 320, .tokens = 21};
   for (const Bf16Linear::Params& params :
        {Bf16Linear::Params{.COLS = 320, .TOKENS = 32, .STAGES = 3, .SPLIT_K = 4},
+        Bf16Linear::Params{.COLS = 320, .TOKENS = 16, .STAGES = 2, .SPLIT_K = 3, .LAST_SUMS = true},
         Bf16Linear::Params{.COLS = 320, .TOKENS = 8, .STAGES = 3, .X_RESIDENT = true}}) {
     target->prepare({test::variant_of<Bf16Linear>(params)});
     test::check_bf16_linear(*target, problem, params);

@@ -32,6 +32,18 @@ TEST_CASE("bf16 linears of split blocks agree with the reference, run thread by 
   }
 }
 
+TEST_CASE("bf16 linears whose blocks wait for none agree with the reference, run thread by thread",
+          "[cpu][kernel]") {
+  // Two tiles of tokens, strips that blocks share; whichever block comes last.
+  for (const std::uint64_t seed : {1, 2, 3, 4}) {
+    test::EmulatedTarget target(seed, 12);
+    test::check_bf16_linear(
+        target, {.rows = {64, 132}, .cols = 320, .tokens = 21, .beside = true},
+        Bf16Linear::Params{
+            .COLS = 320, .TOKENS = 16, .STAGES = 2, .SPLIT_K = 3, .LAST_SUMS = true});
+  }
+}
+
 TEST_CASE("bf16 linears of many tokens agree with the reference, run thread by thread",
           "[cpu][kernel]") {
   // More tiles than blocks, rings that turn within a tile and between tiles, weights that fill no
