@@ -177,10 +177,10 @@ DecodeTiming DeviceEngine::time_decode(std::span<const SequenceId> sequences, in
       for (const int last = n + steps; n < last; ++n)
         run(rank, n);
       rank.finish();
-      const std::vector<double> us = trace.read(launches.size());
+      const std::vector<double> us = trace.read();
       Parts parts;
       for (std::size_t i = 0; i < us.size(); ++i)
-        parts.add(launches[i], us[i]);
+        parts.add(launches[trace.launches()[i]], us[i]);
       path = parts.sorted();
     }
     auto parts = time_alone(e.ranks, rank, bucket.program);

@@ -31,7 +31,10 @@ EngineRank::EngineRank(int rank, int ranks, DeviceRank parts, const ModelConfig&
       max_context(longest),
       weights(std::move(parts.weights)),
       stream(cu::Stream::create(context)),
+      beside(cu::Stream::create(context)),
       reached(cu::Event::create(context, cu::Event::Timing::off)),
+      forked(cu::Event::create(context, cu::Event::Timing::off)),
+      joined(cu::Event::create(context, cu::Event::Timing::off)),
       memory(context, stream, config, tp_size, max_context, step_rows),
       scratch(context, stream),
       library(context, *source.kernels, source.records.get(),
@@ -67,11 +70,15 @@ StepKernels EngineRank::want(const StepBucket& size) {
 }
 
 void EngineRank::add_bucket(const StepBucket& size, const StepKernels& kernels) {
-  const auto scratch_memory = scratch.take(scratch_of(library, kernels));
+  const auto scratch_memory = scratch.take(scratch_of(library, kernels, size));
   buckets.emplace(size, Bucket{.program = StepProgram(config, size, kernels, library, weights,
                                                       *state, memory.buffers(), scratch_memory,
                                                       links ? &*links : nullptr),
                                .graph = std::nullopt});
+}
+
+void EngineRank::queue(const StepProgram& program) {
+  program.launch(StepStreams{.main = stream, .beside = beside, .forked = forked, .joined = joined});
 }
 
 // A first launch may make the driver allocate, which all cards that reach this one's memory have to
@@ -84,7 +91,7 @@ bool EngineRank::records_at_once() const {
 void EngineRank::record(Bucket& bucket) {
   const std::uint64_t free_before = context.free_bytes();
   cu::Capture capture(stream);
-  bucket.program.launch(stream);
+  queue(bucket.program);
   bucket.graph = cu::GraphExec::instantiate(capture.finish());
   bucket.graph->upload(stream);
   const std::uint64_t free_after = context.free_bytes();
@@ -131,7 +138,7 @@ void EngineRank::launch(const StepBucket& size) {
     ++graph_steps;
     return;
   }
-  bucket.program.launch(stream);
+  queue(bucket.program);
   bucket.ran = true;
 }
 

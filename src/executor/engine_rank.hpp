@@ -103,6 +103,7 @@ class EngineRank {
   StepKernels want(const StepBucket& size);
   void add_bucket(const StepBucket& size, const StepKernels& kernels);
   void record(Bucket& bucket);
+  void queue(const StepProgram& program);
   bool records_at_once() const;
   void await_nccl();
 
@@ -114,7 +115,9 @@ class EngineRank {
   const std::int64_t max_context;
   DeviceWeights weights;
   cu::Stream stream;
+  cu::Stream beside;  ///< launches of a step that run beside others
   cu::Event reached;  ///< how far the stream is
+  cu::Event forked, joined;
   StepMemory memory;
   std::optional<PeerLinks> links;  ///< with more than one rank
   std::optional<DeviceState> state;

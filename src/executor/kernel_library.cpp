@@ -16,6 +16,7 @@ void KernelScratch::make_room_for(const KernelScratch& other) {
   any_more = std::max(any_more, other.any_more);
   ones = std::max(ones, other.ones);
   ones_more = std::max(ones_more, other.ones_more);
+  ones_beside = std::max(ones_beside, other.ones_beside);
 }
 
 KernelLibrary::KernelLibrary(const cu::Context& context, jit::KernelStore& kernels,

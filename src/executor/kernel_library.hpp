@@ -26,6 +26,7 @@ struct KernelScratch {
   /// Every byte 0xff before the first launch and again after each: launches in one stream share it.
   std::int64_t ones = 0;
   std::int64_t ones_more = 0;
+  std::int64_t ones_beside = 0;  ///< as `ones`, of launches that run beside a stream's others
 
   void make_room_for(const KernelScratch& other);
 };

@@ -163,6 +163,7 @@ StepScratch ScratchPool::take(const KernelScratch& need) {
   scratch.any_more = grow(1, need.any_more, 0);
   scratch.ones = grow(2, need.ones, 0xff);
   scratch.ones_more = grow(3, need.ones_more, 0xff);
+  scratch.ones_beside = grow(4, need.ones_beside, 0xff);
   buffers_.push_back(cu::DeviceBuffer::allocate(context_, kernels::MOE_COUNTER_WORDS * 4));
   buffers_.back().fill_bytes(stream_, 0);
   scratch.expert_counters = buffers_.back().as<kernels::u32>();

@@ -131,6 +131,7 @@ class StepMemory {
 /// Scratch of one bucket's kernels. Launches of one stream share what KernelScratch allows.
 struct StepScratch {
   void *any = nullptr, *any_more = nullptr, *ones = nullptr, *ones_more = nullptr;
+  void* ones_beside = nullptr;
   kernels::u32* expert_counters = nullptr;  ///< its own: zero at first, then left alone
 };
 
@@ -151,8 +152,8 @@ class ScratchPool {
   const cu::Context& context_;
   const cu::Stream& stream_;
   std::vector<cu::DeviceBuffer> buffers_;
-  std::int64_t sizes_[4] = {};
-  void* newest_[4] = {};
+  std::int64_t sizes_[5] = {};
+  void* newest_[5] = {};
   std::uint64_t bytes_ = 0;
 };
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "kernel_templates/moe_weight_tiles.hpp"
 
@@ -66,7 +67,9 @@ class Builder {
                       .kernel = &library_.at(slot),
                       .args = std::vector<std::byte>(sizeof(Args)),
                       .layer = layer_,
-                      .outputs = std::move(outputs)};
+                      .outputs = std::move(outputs),
+                      .beside = beside_,
+                      .joins = !beside_ && std::exchange(joins_, false)};
     std::memcpy(launch.args.data(), &args, sizeof(Args));
     launches_.push_back(std::move(launch));
   }
@@ -311,6 +314,11 @@ class Builder {
     const float* frequencies =
         kind == LayerKind::swa ? weights_.plain_frequencies() : weights_.compress_frequencies();
     const int q_dims = layer.wq_b.rows;
+    // What the compressors add needs nothing of the queries, and these nothing of it.
+    beside([&] {
+      if (kind == LayerKind::csa) compress_csa(layer, state, frequencies);
+      if (kind == LayerKind::hca) compress_hca(layer, state, frequencies);
+    });
     auto first = linear(nullptr, b_.x_codes, b_.x_scale);
     first.segments[0] = segment(layer.wq_a, b_.q_latent);
     first.segments[1] = segment(layer.wkv, b_.kv);
@@ -341,17 +349,24 @@ class Builder {
     if (kind == LayerKind::csa) second.segments[1] = segment(layer.indexer.wq_b, b_.index_q);
     add_linear(kind == LayerKind::csa ? "wq_b, indexer wq_b" : "wq_b",
                kind == LayerKind::csa ? k_.wq_b_indexer : k_.wq_b, second);
-    add("q norm, rope", k_.q_norm_rope,
-        kernels::QNormRopeArgs{.q = b_.q,
-                               .frequencies = frequencies,
-                               .positions = b_.inputs->positions(rows_),
-                               .heads = q_dims / config_.head_dim,
-                               .tokens = rows_,
-                               .q_stride = q_dims,
-                               .epsilon = config_.rms_norm_eps},
-        {updated("q", b_.q, std::int64_t{rows_} * q_dims, kBf16Tolerance)});
-    if (kind == LayerKind::csa) choose(layer, state, frequencies);
-    if (kind == LayerKind::hca) compress_hca(layer, state, frequencies);
+    const auto turn_queries = [&] {
+      add("q norm, rope", k_.q_norm_rope,
+          kernels::QNormRopeArgs{.q = b_.q,
+                                 .frequencies = frequencies,
+                                 .positions = b_.inputs->positions(rows_),
+                                 .heads = q_dims / config_.head_dim,
+                                 .tokens = rows_,
+                                 .q_stride = q_dims,
+                                 .epsilon = config_.rms_norm_eps},
+          {updated("q", b_.q, std::int64_t{rows_} * q_dims, kBf16Tolerance)});
+    };
+    if (kind == LayerKind::csa) {
+      index_queries(layer.indexer, frequencies);
+      beside(turn_queries);
+      select_all(state);
+    } else {
+      turn_queries();
+    }
 
     kernels::SparseMlaDecodeArgs core{.q = b_.q,
                                       .window_pool = state.window,
@@ -370,6 +385,7 @@ class Builder {
                                       .heads = q_dims / config_.head_dim,
                                       .window_slots = config_.sliding_window,
                                       .selected_slots = 0};
+    join();
     KernelLibrary::Slot slot = k_.swa_attention;
     if (kind == LayerKind::csa) {
       core.selected_indices = b_.selected;
@@ -425,7 +441,7 @@ class Builder {
   kernels::Bf16LinearArgs bf16_linear() const {
     return {.segments = {},
             .x = b_.x,
-            .workspace = scratch_.ones,
+            .workspace = beside_ ? scratch_.ones_beside : scratch_.ones,
             .tokens = rows_,
             .x_stride = config_.hidden_size};
   }
@@ -472,8 +488,21 @@ class Builder {
             .epsilon = config_.rms_norm_eps};
   }
 
-  /// CSA: appends to both pools and selects the keys of each row.
-  void choose(const Layer& layer, const LayerState& state, const float* frequencies) {
+  /// Launches that run beside those that follow, until one needs what they write: the next that
+  /// follows an earlier group, and attention. A pass of many rows fills the card anyway.
+  template <class Launches>
+  void beside(const Launches& launches) {
+    const std::size_t before = launches_.size();
+    beside_ = runs_beside(bucket_);
+    launches();
+    beside_ = false;
+    waiting_ = waiting_ || launches_.size() > before;
+  }
+  /// The next launch needs what is beside.
+  void join() { joins_ = std::exchange(waiting_, false) && runs_beside(bucket_); }
+
+  /// CSA: appends to both pools.
+  void compress_csa(const Layer& layer, const LayerState& state, const float* frequencies) {
     const Indexer& indexer = layer.indexer;
     auto all = bf16_linear();
     all.segments[0] = segment(indexer.weights_proj, b_.index_projected, true);
@@ -490,6 +519,9 @@ class Builder {
                    compressor(indexer.compressor, b_.index_k, b_.index_s, frequencies, csa_table(),
                               state_.csa_stride(), state.index_keys, state.index_compressor),
                    StepOutput::Form::index_keys, 4);
+  }
+  void index_queries(const Indexer& indexer, const float* frequencies) {
+    join();  // the heads' weights
     // Both factors in one, rounded to fp32 once.
     const double scale = 1.0 / std::sqrt(static_cast<double>(config_.index_head_dim)) /
                          std::sqrt(static_cast<double>(config_.index_heads));
@@ -509,7 +541,9 @@ class Builder {
                  std::int64_t{rows_} * config_.index_heads * kernels::INDEX_SCALE_BYTES),
          written("weights", b_.index_weights, std::int64_t{rows_} * config_.index_heads,
                  kBf16Tolerance)});
-    // As many rows at a time as the scores have room for.
+  }
+  /// Chooses the keys of each row, as many rows at a time as the scores have room for.
+  void select_all(const LayerState& state) {
     const int slice = index_slice_rows(bucket_);
     for (int row = 0; row < rows_; row += slice)
       select(state, row, slice);
@@ -833,14 +867,19 @@ class Builder {
   const int code_rows_;
   int streams_ = 0;  // which of the two places holds the newest
   int layer_ = -1;
+  bool beside_ = false;   // what is added runs beside what follows
+  bool waiting_ = false;  // something beside is not joined yet
+  bool joins_ = false;    // the next launch joins
 };
 
 }  // namespace
 
-KernelScratch scratch_of(const KernelLibrary& library, const StepKernels& kernels) {
+KernelScratch scratch_of(const KernelLibrary& library, const StepKernels& kernels,
+                         const StepBucket& bucket) {
   KernelScratch most;
   for (const StepKernels::Slot slot : kernels.all)
     most.make_room_for(library.at(slot).scratch);
+  if (runs_beside(bucket)) most.ones_beside = most.ones;
   return most;
 }
 
@@ -857,6 +896,22 @@ StepProgram::StepProgram(const ModelConfig& config, const StepBucket& bucket,
 void StepProgram::launch(const cu::Stream& stream) const {
   for (const StepLaunch& one : launches_)
     launch_one(stream, one);
+}
+
+void StepProgram::launch(const StepStreams& streams) const {
+  bool beside = false;
+  for (const StepLaunch& one : launches_) {
+    if (one.beside && !beside) {
+      streams.forked.record(streams.main);
+      streams.beside.wait(streams.forked);
+    }
+    if (one.joins) {
+      streams.joined.record(streams.beside);
+      streams.main.wait(streams.joined);
+    }
+    beside = one.beside;
+    launch_one(beside ? streams.beside : streams.main, one);
+  }
 }
 
 void StepProgram::launch_one(const cu::Stream& stream, const StepLaunch& one) const {

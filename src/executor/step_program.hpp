@@ -50,6 +50,18 @@ struct StepLaunch {
   std::vector<std::byte> args;
   int layer = -1;  ///< -1: in front of the first, or behind the last
   std::vector<StepOutput> outputs = {};
+  /// Runs beside the launches that follow it and those before it, but for the last one in front of
+  /// its group. Its blocks wait for no others: what runs beside may keep these off the card.
+  bool beside = false;
+  bool joins = false;  ///< needs what all launches beside have written
+};
+
+/// Where a step's launches go. Neither stream has other work while a step is queued or recorded.
+struct StepStreams {
+  const cu::Stream& main;
+  const cu::Stream& beside;
+  cu::Event& forked;  ///< in `main`, where a group of launches beside begins
+  cu::Event& joined;  ///< in `beside`, where one ends
 };
 
 /// What NCCL carries from every rank to every rank.
@@ -71,8 +83,10 @@ class StepProgram {
               const StepBuffers& buffers, const StepScratch& scratch,
               const PeerLinks* links = nullptr);
 
-  /// Queues all launches.
+  /// Queues all launches, one behind the other: the order of the list is a right one.
   void launch(const cu::Stream& stream) const;
+  /// Queues all launches, some beside others. What follows in `main` follows all of them.
+  void launch(const StepStreams& streams) const;
   void launch_one(const cu::Stream& stream, const StepLaunch& one) const;
   const std::vector<StepLaunch>& launches() const { return launches_; }
 
@@ -81,7 +95,8 @@ class StepProgram {
   const PeerLinks* links_;
 };
 
-/// The largest scratch of these kernels.
-KernelScratch scratch_of(const KernelLibrary& library, const StepKernels& kernels);
+/// The largest scratch of these kernels, and of those that run beside others.
+KernelScratch scratch_of(const KernelLibrary& library, const StepKernels& kernels,
+                         const StepBucket& bucket);
 
 }  // namespace ingot::executor

@@ -1,6 +1,7 @@
 #include "src/executor/step_trace.hpp"
 
 #include <cstddef>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -50,14 +51,21 @@ void StepTrace::point_at(cu::CUdeviceptr address) const {
 }
 
 bool StepTrace::attach(const StepProgram& program) {
-  std::vector<cu::CUdeviceptr> places;
+  std::set<cu::CUdeviceptr> places, beside;
+  std::vector<cu::CUdeviceptr> place_of;
   for (const StepLaunch& launch : program.launches()) {
     if (launch.kernel == nullptr) return false;  // NCCL's
     const auto place = launch.kernel->kernel.global(kSymbol);
     if (!place) return false;
-    places.push_back(*place);
+    place_of.push_back(*place);
+    (launch.beside ? beside : places).insert(*place);
   }
-  places_ = std::move(places);
+  for (const cu::CUdeviceptr place : beside)
+    places.erase(place);
+  launches_.clear();
+  for (std::size_t i = 0; i < place_of.size(); ++i)
+    if (places.contains(place_of[i])) launches_.push_back(i);
+  places_.assign(places.begin(), places.end());
   point_at(memory_.address());
   return true;
 }
@@ -67,7 +75,8 @@ void StepTrace::clear() {
   stream_.synchronize();
 }
 
-std::vector<double> StepTrace::read(std::size_t launches) const {
+std::vector<double> StepTrace::read() const {
+  const std::size_t launches = launches_.size();
   std::vector<std::byte> bytes(memory_.bytes());
   memory_.copy_to_host(stream_, bytes);
   stream_.synchronize();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "runtime/cuda/context.hpp"
@@ -16,7 +17,8 @@ jit::SourceTree traced_templates(const jit::SourceTree& templates);
 
 /// When each launch of a step began its work, read from the card's clock by the launches themselves
 /// in the graph as it is deployed. What lies between two neighbours is the time that the first adds
-/// to the step: the critical path, kernel by kernel.
+/// to the step: the critical path, kernel by kernel. Launches that run beside others are not on it;
+/// nor are seen those of a kernel that does so elsewhere, whose time the launch before them has.
 class StepTrace {
  public:
   /// The program's kernels run on `stream`, which outlives this.
@@ -30,10 +32,11 @@ class StepTrace {
   bool attach(const StepProgram& program);
   /// Forgets all stamps.
   void clear();
-  /// Mean time from each launch's start to the next one's, us, over the steps since clear(); the
-  /// last launch's is missing. Waits for the stream. Empty unless whole steps of `launches`
-  /// launches were stamped.
-  std::vector<double> read(std::size_t launches) const;
+  /// The launches that are traced, as indices of the program's.
+  std::span<const std::size_t> launches() const { return launches_; }
+  /// Mean time from each traced launch's start to the next one's, us, over the steps since clear();
+  /// the last launch's is missing. Waits for the stream. Empty unless whole steps were stamped.
+  std::vector<double> read() const;
 
  private:
   void point_at(cu::CUdeviceptr address) const;
@@ -41,6 +44,7 @@ class StepTrace {
   const cu::Stream& stream_;
   cu::DeviceBuffer memory_;
   std::vector<cu::CUdeviceptr> places_;  // of the kernels' pointers
+  std::vector<std::size_t> launches_;
 };
 
 }  // namespace ingot::executor

@@ -58,6 +58,12 @@ inline int deciding_rows(const StepBucket& bucket) {
   return bucket.batch_free ? kBatchFreeRows : bucket.rows;
 }
 
+/// Whether a step's compressors run beside its queries' linears. Where there are many rows each
+/// fills the card by itself.
+inline bool runs_beside(const StepBucket& bucket) {
+  return !bucket.wide();
+}
+
 /// The step whose kernels every batch-free step runs that has the same launches as this one.
 StepBucket widest_batch_free(const StepBucket& bucket, std::int64_t model_context);
 

@@ -57,8 +57,12 @@ StepProblems step_problems(const ModelConfig& config, int tp, const StepBucket& 
   p.csa_linear = {.rows = {config.index_heads, 2 * config.head_dim, 2 * config.head_dim,
                            2 * config.index_head_dim, 2 * config.index_head_dim},
                   .cols = hidden,
-                  .tokens = rows};
-  p.hca_linear = {.rows = {config.head_dim, config.head_dim}, .cols = hidden, .tokens = rows};
+                  .tokens = rows,
+                  .beside = runs_beside(bucket)};
+  p.hca_linear = {.rows = {config.head_dim, config.head_dim},
+                  .cols = hidden,
+                  .tokens = rows,
+                  .beside = runs_beside(bucket)};
   p.csa_compress = {.sequences = bucket.sequences,
                     .tokens = bucket.sequence_rows,
                     .ratio = 4,

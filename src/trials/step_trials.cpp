@@ -185,6 +185,7 @@ struct StepTrials::Entered {
             .any_more = any_more.as<void>(),
             .ones = ones.as<void>(),
             .ones_more = ones_more.as<void>(),
+            .ones_beside = ones.as<void>(),  // nothing runs beside another here
             .expert_counters = counters.as<kernels::u32>()};
   }
 };
@@ -266,7 +267,7 @@ Result<std::vector<std::string>> StepTrials::enter(const std::vector<std::string
     Entered& e = *entered_;
     e.slot = *slot;
     e.rig = &rig_of(bucket);
-    e.scratch_bytes = scratch_of(library_, kernels);
+    e.scratch_bytes = scratch_of(library_, kernels, bucket);
     e.scratch_bytes.make_room_for(library_.most_scratch(e.slot));
     const auto allocate = [&](std::int64_t bytes) {
       return cu::DeviceBuffer::allocate(

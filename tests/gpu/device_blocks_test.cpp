@@ -104,7 +104,7 @@ class BlockCheck {
   void run() {
     std::setvbuf(stdout, nullptr, _IOLBF, 0);  // a kernel that hangs is named by the last line
     const StepProgram program(config_, bucket_, kernels_, library_, weights_, state_, b_,
-                              scratch_.take(scratch_of(library_, kernels_)));
+                              scratch_.take(scratch_of(library_, kernels_, bucket_)));
     upload();
     for (const StepLaunch& launch : program.launches()) {
       before(launch);
@@ -126,7 +126,7 @@ class BlockCheck {
   /// The whole model's logits, of a run without replaced inputs.
   void run_whole() {
     const StepProgram program(config_, bucket_, kernels_, library_, weights_, state_, b_,
-                              scratch_.take(scratch_of(library_, kernels_)));
+                              scratch_.take(scratch_of(library_, kernels_, bucket_)));
     upload();
     program.launch(stream_);
     const auto width = static_cast<std::size_t>(config_.vocab_size);

@@ -11,11 +11,13 @@
 #include <deque>
 #include <filesystem>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ingot::test {
@@ -24,12 +26,16 @@ namespace {
 using namespace cu;
 
 constexpr auto kIllegalAddress = static_cast<CUresult>(700);  // CUDA_ERROR_ILLEGAL_ADDRESS
+constexpr auto kUnjoined = static_cast<CUresult>(904);        // …STREAM_CAPTURE_UNJOINED
 
 using Clock = std::chrono::steady_clock;
+
+struct HostStream;
 
 /// What stands behind a CUgraph and a CUgraphExec.
 struct HostGraph {
   std::vector<std::function<void()>> nodes;
+  std::vector<HostStream*> branches;  // streams whose work is recorded, too, while it is recorded
 };
 
 /// What stands behind a CUstream.
@@ -37,6 +43,7 @@ struct HostStream {
   std::deque<std::function<void()>> work;  // copies and fills
   std::size_t done = 0;                    // that were carried out and left the queue
   std::unique_ptr<HostGraph> recording;    // instead
+  bool is_branch = false;                  // of another stream's recording
 
   void add(std::function<void()> one) {
     if (recording) {
@@ -235,8 +242,32 @@ void fill_stream_functions(DriverApi& api) {
   api.cuEventRecord = [](CUevent event, CUstream stream) {
     auto* behind = reinterpret_cast<HostStream*>(stream);
     auto passed = std::make_shared<Clock::time_point>();
+    if (behind->recording) {
+      *reinterpret_cast<HostEvent*>(event) = {behind, 0, passed};
+      return CUDA_SUCCESS;
+    }
     behind->work.push_back([passed] { *passed = Clock::now(); });
     *reinterpret_cast<HostEvent*>(event) = {behind, behind->done + behind->work.size(), passed};
+    return CUDA_SUCCESS;
+  };
+  // What runs beside a stream's work does so as late as it may: where that stream waits for it.
+  api.cuStreamWaitEvent = [](CUstream stream, CUevent event, unsigned) {
+    auto* waiting = reinterpret_cast<HostStream*>(stream);
+    const HostEvent recorded = *reinterpret_cast<HostEvent*>(event);
+    if (recorded.stream == nullptr) return CUDA_SUCCESS;
+    if (!recorded.stream->recording) {
+      waiting->add([recorded] { recorded.stream->run_until(recorded.position); });
+    } else if (recorded.stream->is_branch) {
+      auto& late = recorded.stream->recording->nodes;
+      auto& nodes = waiting->recording->nodes;
+      nodes.insert(nodes.end(), std::make_move_iterator(late.begin()),
+                   std::make_move_iterator(late.end()));
+      late.clear();
+    } else if (!waiting->recording) {
+      waiting->recording = std::make_unique<HostGraph>();
+      waiting->is_branch = true;
+      recorded.stream->recording->branches.push_back(waiting);
+    }
     return CUDA_SUCCESS;
   };
   api.cuEventElapsedTime = [](float* milliseconds, CUevent start, CUevent end) {
@@ -258,7 +289,15 @@ void fill_graph_functions(DriverApi& api) {
     return CUDA_SUCCESS;
   };
   api.cuStreamEndCapture = [](CUstream stream, CUgraph* graph) {
-    *graph = reinterpret_cast<CUgraph>(reinterpret_cast<HostStream*>(stream)->recording.release());
+    auto recorded = std::move(reinterpret_cast<HostStream*>(stream)->recording);
+    bool joined = true;
+    for (HostStream* branch : std::exchange(recorded->branches, {})) {
+      joined = joined && branch->recording->nodes.empty();
+      branch->recording.reset();
+      branch->is_branch = false;
+    }
+    if (!joined) return kUnjoined;
+    *graph = reinterpret_cast<CUgraph>(recorded.release());
     ++g_card->live;
     return CUDA_SUCCESS;
   };
