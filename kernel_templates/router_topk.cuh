@@ -104,8 +104,28 @@ __forceinline__ void choose(const RouterTopkArgs& args, float* scores, int token
   else
     logits.load(args.logits + static_cast<i64>(token) * EXPERTS, lane);
   const int listed = HASH ? router::listed_expert<EXPERTS, TOP>(args, token, lane) : 0;
-  const auto bias_of = [&](int w, int e) { return args.bias[Logits::first_expert(w, lane) + e]; };
-  router::choose<EXPERTS, TOP, HASH>(args, logits, scores, token, lane, bias_of, listed);
+  u32 keys[4 * Logits::WORDS];
+#pragma unroll
+  for (int w = 0; w < Logits::WORDS; ++w) {
+    const u32 four[4] = {logits.words[w].x, logits.words[w].y, logits.words[w].z,
+                         logits.words[w].w};
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      keys[4 * w + e] = 0;
+      const int id = Logits::first_expert(w, lane) + e;
+      if (id < EXPERTS) {
+        const float score = router::score_of_any(__uint_as_float(four[e]));
+        scores[id] = score;
+        if constexpr (!HASH) keys[4 * w + e] = router::order_of(score + args.bias[id]);
+      }
+    }
+  }
+  __syncwarp();
+  const int chosen = HASH ? listed : router::pick<EXPERTS, TOP>(keys, lane, [&](int n) {
+    return Logits::first_expert(n / 4, lane) + n % 4;
+  });
+  router::store_choice<TOP>(args, scores, chosen, token, lane);
+  __syncwarp();
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)

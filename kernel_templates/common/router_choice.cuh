@@ -72,58 +72,56 @@ __forceinline__ int listed_expert(const RouterTopkArgs& args, int token, int lan
   return lane < TOP ? min(static_cast<int>(args.table[row * TOP + lane]), EXPERTS - 1) : 0;
 }
 
-// @param scores   [EXPERTS] of this warp
-// @param bias_of  bias of word w's element e; called when not HASH
-// @param listed   this lane's listed_expert() when HASH
-template <int EXPERTS, int TOP, bool HASH, class BiasOf>
-__forceinline__ void choose(const RouterTopkArgs& args, const Logits<EXPERTS>& logits,
-                            float* scores, int token, int lane, BiasOf bias_of, int listed) {
-  constexpr int WORDS = Logits<EXPERTS>::WORDS;
-  u32 keys[WORDS][4];
-#pragma unroll
-  for (int w = 0; w < WORDS; ++w) {
-    const u32 four[4] = {logits.words[w].x, logits.words[w].y, logits.words[w].z,
-                         logits.words[w].w};
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      keys[w][e] = 0;
-      const int id = 4 * (32 * w + lane) + e;
-      if (id < EXPERTS) {
-        const float x = __uint_as_float(four[e]);
-        const float score = x == x ? score_of(x) : x;  // fmaxf would lose the NaN
-        scores[id] = score;
-        if constexpr (!HASH) keys[w][e] = order_of(score + bias_of(w, e));
-      }
-    }
-  }
-  __syncwarp();
-  int mine = 0;  // of lane i < TOP: the i-th expert
-  if constexpr (HASH) {
-    mine = listed;
-  } else {
+// The same of NaN, which stays NaN: fmaxf would lose it.
+__forceinline__ float score_of_any(float x) {
+  return x == x ? score_of(x) : x;
+}
+
+// Experts of a lane, where each has as many and lanes have them in order.
+template <int EXPERTS>
+constexpr int lane_experts() {
+  return (EXPERTS + 31) / 32;
+}
+
+// The TOP greatest keys of a warp; lane i < TOP gets the i-th's expert. Of equal keys the lowest
+// expert comes first. Keys are lost.
+// @param id_of(n)  the expert of the lane's n-th key; ascending
+template <int EXPERTS, int TOP, int COUNT, class IdOf>
+__forceinline__ int pick(u32 (&keys)[COUNT], int lane, IdOf id_of) {
+  int mine = 0;
 #pragma unroll 1
-    for (int i = 0; i < TOP; ++i) {
-      u32 best = 0;
-      int at = EXPERTS;
+  for (int i = 0; i < TOP; ++i) {
+    // Neighbours first: then ids ascend in every round, and the lowest of equals is the left one.
+    u32 best[COUNT];
+    int at[COUNT];
 #pragma unroll
-      for (int w = 0; w < WORDS; ++w)
+    for (int n = 0; n < COUNT; ++n)
+      best[n] = keys[n], at[n] = id_of(n);
 #pragma unroll
-        for (int e = 0; e < 4; ++e)
-          if (keys[w][e] > best) {  // ids ascend: the lowest of equals stays
-            best = keys[w][e];
-            at = 4 * (32 * w + lane) + e;
-          }
-      const u32 top = __reduce_max_sync(0xffffffffu, best);
-      const int id = static_cast<int>(
-          __reduce_min_sync(0xffffffffu, static_cast<u32>(best == top ? at : EXPERTS)));
+    for (int distance = 1; distance < COUNT; distance *= 2)
 #pragma unroll
-      for (int w = 0; w < WORDS; ++w)
+      for (int n = 0; n + distance < COUNT; n += 2 * distance) {
+        const bool right = best[n + distance] > best[n];
+        best[n] = right ? best[n + distance] : best[n];
+        at[n] = right ? at[n + distance] : at[n];
+      }
+    const u32 top = __reduce_max_sync(0xffffffffu, best[0]);
+    const int id = static_cast<int>(
+        __reduce_min_sync(0xffffffffu, static_cast<u32>(best[0] == top ? at[0] : EXPERTS)));
 #pragma unroll
-        for (int e = 0; e < 4; ++e)
-          if (4 * (32 * w + lane) + e == id) keys[w][e] = 0;
-      if (lane == i) mine = id;
-    }
+    for (int n = 0; n < COUNT; ++n)
+      if (id_of(n) == id) keys[n] = 0;
+    if (lane == i) mine = id;
   }
+  return mine;
+}
+
+// Stores the choice and its weights.
+// @param scores  [EXPERTS]
+// @param mine    of lane i < TOP: the i-th expert
+template <int TOP>
+__forceinline__ void store_choice(const RouterTopkArgs& args, const float* scores, int mine,
+                                  int token, int lane) {
   const float score = lane < TOP ? scores[mine] : 0.0f;
   float sum = 0.0f;  // in the order of the choice, as the reference adds
 #pragma unroll
@@ -133,7 +131,6 @@ __forceinline__ void choose(const RouterTopkArgs& args, const Logits<EXPERTS>& l
     args.experts[static_cast<i64>(token) * TOP + lane] = mine;
     args.weights[static_cast<i64>(token) * TOP + lane] = score / sum * args.route_scale;
   }
-  __syncwarp();
 }
 
 }  // namespace ingot::kernels::router
