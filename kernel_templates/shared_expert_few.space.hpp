@@ -53,7 +53,8 @@ struct SharedExpertFew {
   using Problem = SharedExpertFewProblem;
   using Args = SharedExpertFewArgs;
 
-  static constexpr int kMostTokens = 4;
+  /// Above, each block's own quantisation of all activations costs more than the launches saved.
+  static constexpr int kMostTokens = 8;
 
   static bool runs_on(const cu::DeviceLimits& device) { return device.arch >= 90; }
   /// Whether it is made for such a problem: few tokens, all weights in the card's shared memory at
@@ -65,10 +66,10 @@ struct SharedExpertFew {
         problem.top > problem.experts)
       return false;
     const int blocks = shared_expert_few_blocks(problem.hidden);
-    const int rows = problem.experts / blocks;
+    const int rows = problem.experts / blocks;  // of the router, in a block
     const Params c = params(problem);
-    return blocks < device.sm_count && problem.experts % blocks == 0 &&
-           std::has_single_bit(static_cast<unsigned>(rows)) && rows * c.TOKENS <= 32 &&
+    return blocks < device.sm_count && problem.experts % blocks == 0 && (rows == 1 || rows == 2) &&
+           rows * c.TOKENS <= 32 &&
            problem.inter / shared_expert_few_lines(problem.hidden, problem.inter) <= blocks &&
            smem_bytes(c) <= device.smem_per_block_bytes;
   }
@@ -99,7 +100,7 @@ struct SharedExpertFew {
   static std::vector<Problem> sample_problems() {
     std::vector<Problem> problems;
     for (const int inter : {2048, 1024, 512}) {
-      for (const int tokens : {1, 2, 4})
+      for (const int tokens : {1, 2, 4, 8})
         problems.push_back({.inter = inter, .tokens = tokens});
       problems.push_back({.inter = inter, .hash = true});
     }

@@ -20,6 +20,8 @@ TEST_CASE(
                                   {.HIDDEN = 512, .INTER = 128, .EXPERTS = 32, .TOKENS = 4});
   }
   test::EmulatedTarget target;
+  test::check_shared_expert_few(target, {.hidden = 1024, .inter = 512, .experts = 32, .tokens = 7},
+                                {.HIDDEN = 1024, .INTER = 512, .EXPERTS = 32, .TOKENS = 8});
   test::check_shared_expert_few(
       target, {.hidden = 1280, .inter = 256, .experts = 40, .top = 4, .tokens = 2, .hash = true},
       {.HIDDEN = 1280, .INTER = 256, .EXPERTS = 40, .TOP = 4, .HASH = true, .TOKENS = 2});
