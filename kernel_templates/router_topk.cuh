@@ -11,14 +11,12 @@
 // step, and walks over its group's tiles of 16 tokens (M of the MMA). Logits go to the workspace,
 // where every word is its own flag (common/split_k.cuh). Then each warp takes tokens of the group,
 // waits for all logits of one and chooses. Sums of a logit have one order, whatever the grid.
-//
-// A NaN score is never chosen before a number: it counts as -inf, so ids are in range and distinct
-// whatever comes in; the token's weights are NaN where the reference's are. A token id outside the
-// table takes row 0. NaN stays in its token.
+// What NaN and ids outside the table come to: common/router_choice.cuh. NaN stays in its token.
 #include "common/bf16.cuh"
 #include "common/launch.cuh"
 #include "common/mma.cuh"
 #include "common/ptx.cuh"
+#include "common/router_choice.cuh"
 #include "common/split_k.cuh"
 #include "router_topk.args.h"
 #ifndef INGOT_PARAMS_GENERATED  // editor and stand-alone nvcc see the defaults
@@ -36,8 +34,7 @@ static_assert(TOP <= 32 && TOP <= EXPERTS, "a lane per chosen expert");
 constexpr int THREADS = 32 * WARPS;
 constexpr int K_STEPS = HIDDEN / 32;
 constexpr int WARP_STEPS = (K_STEPS + WARPS - 1) / WARPS;
-constexpr bool STATIONARY = WARP_STEPS <= 16;        // the gate's rows stay in registers
-constexpr int LANE_WORDS = (EXPERTS / 4 + 31) / 32;  // 16-byte words of logits
+constexpr bool STATIONARY = WARP_STEPS <= 16;  // the gate's rows stay in registers
 constexpr int PARTIALS = GATE ? WARPS * ROUTER_TOKENS * BLOCK_EXPERTS : 0;
 static_assert(THREADS >= ROUTER_TOKENS * BLOCK_EXPERTS / 4, "a word per thread");
 
@@ -98,110 +95,36 @@ __forceinline__ void multiply_tile(const RouterTopkArgs& args,
   __syncthreads();
 }
 
-// A token's logits: word w of lane l holds experts 4 * (32 * w + l) and the three after it.
-__forceinline__ void load_logits(const RouterTopkArgs& args, uint4 (&words)[LANE_WORDS], int token,
-                                 int lane) {
-  const auto exists = [&](int w) { return 4 * (32 * w + lane) < EXPERTS; };
-  if constexpr (GATE) {
-    float* const from = static_cast<float*>(args.workspace) + static_cast<i64>(token) * EXPERTS;
-    const uint4 nothing =
-        make_uint4(split_k::kNothing, split_k::kNothing, split_k::kNothing, split_k::kNothing);
-#pragma unroll
-    for (int w = 0; w < LANE_WORDS; ++w)
-      words[w] = nothing;
-    bool missing;
-    do {
-      missing = false;
-#pragma unroll
-      for (int w = 0; w < LANE_WORDS; ++w)
-        if (exists(w) && split_k::incomplete(words[w])) {
-          words[w] = ptx::load_relaxed(from + 4 * (32 * w + lane));
-          missing = true;
-        }
-    } while (missing);
-    __syncwarp();
-#pragma unroll
-    for (int w = 0; w < LANE_WORDS; ++w)
-      if (exists(w)) ptx::store_relaxed(from + 4 * (32 * w + lane), nothing);
-  } else {
-#pragma unroll
-    for (int w = 0; w < LANE_WORDS; ++w)
-      if (exists(w))
-        words[w] = *reinterpret_cast<const uint4*>(args.logits + static_cast<i64>(token) * EXPERTS +
-                                                   4 * (32 * w + lane));
-  }
-}
-
-// sqrt(softplus(x)), in the form that neither overflows nor cancels.
-__forceinline__ float score_of(float x) {
-  return sqrtf(fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))));
-}
-// Order of unsigned numbers = order of floats; NaN lies with -inf. Above 0, which marks what has
-// been taken.
-__forceinline__ u32 order_of(float x) {
-  const u32 bits = __float_as_uint(x == x ? x + 0.0f : __uint_as_float(0xff800000u));
-  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
-}
-
 // One token, by a whole warp. `scores`: [EXPERTS] of this warp.
 __forceinline__ void choose(const RouterTopkArgs& args, float* scores, int token, int lane) {
-  uint4 words[LANE_WORDS];
-  load_logits(args, words, token, lane);
-  u32 keys[LANE_WORDS][4];
+  using Logits = router::Logits<EXPERTS>;
+  Logits logits;
+  if constexpr (GATE)
+    logits.take(static_cast<float*>(args.workspace) + static_cast<i64>(token) * EXPERTS, lane);
+  else
+    logits.load(args.logits + static_cast<i64>(token) * EXPERTS, lane);
+  const int listed = HASH ? router::listed_expert<EXPERTS, TOP>(args, token, lane) : 0;
+  u32 keys[4 * Logits::WORDS];
 #pragma unroll
-  for (int w = 0; w < LANE_WORDS; ++w) {
-    const u32 logits[4] = {words[w].x, words[w].y, words[w].z, words[w].w};
+  for (int w = 0; w < Logits::WORDS; ++w) {
+    const u32 four[4] = {logits.words[w].x, logits.words[w].y, logits.words[w].z,
+                         logits.words[w].w};
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      keys[w][e] = 0;
-      const int id = 4 * (32 * w + lane) + e;
+      keys[4 * w + e] = 0;
+      const int id = Logits::first_expert(w, lane) + e;
       if (id < EXPERTS) {
-        const float x = __uint_as_float(logits[e]);
-        const float score = x == x ? score_of(x) : x;  // fmaxf would lose the NaN
+        const float score = router::score_of_any(__uint_as_float(four[e]));
         scores[id] = score;
-        if constexpr (!HASH) keys[w][e] = order_of(score + args.bias[id]);
+        if constexpr (!HASH) keys[4 * w + e] = router::order_of(score + args.bias[id]);
       }
     }
   }
   __syncwarp();
-  int mine = 0;  // of lane i < TOP: the i-th expert
-  if constexpr (HASH) {
-    const int id = args.ids[token];
-    const i64 row = static_cast<u32>(id) < static_cast<u32>(args.vocabulary) ? id : 0;
-    if (lane < TOP) mine = min(static_cast<int>(args.table[row * TOP + lane]), EXPERTS - 1);
-  } else {
-#pragma unroll 1
-    for (int i = 0; i < TOP; ++i) {
-      u32 best = 0;
-      int at = EXPERTS;
-#pragma unroll
-      for (int w = 0; w < LANE_WORDS; ++w)
-#pragma unroll
-        for (int e = 0; e < 4; ++e)
-          if (keys[w][e] > best) {  // ids ascend: the lowest of equals stays
-            best = keys[w][e];
-            at = 4 * (32 * w + lane) + e;
-          }
-      const u32 top = __reduce_max_sync(0xffffffffu, best);
-      const int id = static_cast<int>(
-          __reduce_min_sync(0xffffffffu, static_cast<u32>(best == top ? at : EXPERTS)));
-#pragma unroll
-      for (int w = 0; w < LANE_WORDS; ++w)
-#pragma unroll
-        for (int e = 0; e < 4; ++e)
-          if (4 * (32 * w + lane) + e == id) keys[w][e] = 0;
-      if (lane == i) mine = id;
-    }
-  }
-  const float score = lane < TOP ? scores[mine] : 0.0f;
-  float sum = 0.0f;  // in the order of the choice, as the reference adds
-#pragma unroll
-  for (int i = 0; i < TOP; ++i)
-    sum += __shfl_sync(0xffffffffu, score, i);
-  if (lane < TOP) {
-    args.experts[static_cast<i64>(token) * TOP + lane] = mine;
-    args.weights[static_cast<i64>(token) * TOP + lane] = score / sum * args.route_scale;
-  }
+  const int chosen = HASH ? listed : router::pick<EXPERTS, TOP>(keys, lane, [&](int n) {
+    return Logits::first_expert(n / 4, lane) + n % 4;
+  });
+  router::store_choice<TOP>(args, scores, chosen, token, lane);
   __syncwarp();
 }
 

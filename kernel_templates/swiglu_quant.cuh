@@ -4,13 +4,13 @@
 //   grid (ceil(tokens * inter / 128 / (THREADS / 16)))   block (THREADS)   cluster none   smem none
 //   arch sm_80 and later   programmatic dependent launch: yes
 //
-// The operations and their order are the reference's in fp32; only expf, at most one unit in the
-// last place off, may differ from the host's, and the rounding to bf16 hides that but next to a
-// boundary. NaN passes the clamps, and like a gate of minus infinity it makes its group's scale NaN
-// and nothing else; infinity clamps to the largest code under the largest finite scale.
+// The rounding to bf16 hides expf's last place (common/swiglu.cuh) but next to a boundary. NaN
+// passes the clamps, and like a gate of minus infinity it makes its group's scale NaN and nothing
+// else; infinity clamps to the largest code under the largest finite scale.
 #include "common/bf16.cuh"
 #include "common/fp8.cuh"
 #include "common/launch.cuh"
+#include "common/swiglu.cuh"
 #include "fp8_linear.args.h"
 #include "swiglu_quant.args.h"
 #ifndef INGOT_PARAMS_GENERATED  // editor and stand-alone nvcc see the defaults
@@ -22,14 +22,6 @@
 namespace ingot::kernels {
 
 static_assert(THREADS % 32 == 0, "groups are taken by half warps, shuffles by whole ones");
-
-__forceinline__ float swiglu(float gate, float up, float limit) {
-  // Comparisons and not fminf, which would drop a NaN.
-  const float g = gate > limit ? limit : gate;
-  const float u = up > limit ? limit : up < -limit ? -limit : up;
-  // The sum is kept from being fused into expf's last product: the reference rounds in between.
-  return g / __fadd_rn(1.0f, expf(-g)) * u;
-}
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     swiglu_quant(const __grid_constant__ SwigluQuantArgs args) {

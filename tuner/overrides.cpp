@@ -108,6 +108,10 @@ bool Overrides::pins_family(std::string_view family) const {
                      [&](const Pin& pin) { return pin.family == family; });
 }
 
+bool Overrides::disables(std::string_view family) const {
+  return contains(disabled, std::string(family));
+}
+
 Result<std::vector<std::size_t>> Overrides::allowed(const TuningRequest& request) const {
   std::vector<std::size_t> left;
   std::set<std::size_t> forced;

@@ -33,6 +33,8 @@ struct Overrides {
   bool empty() const { return pins.empty() && disabled.empty(); }
   /// Whether a pin names this family.
   bool pins_family(std::string_view family) const;
+  /// Whether this family is disabled.
+  bool disables(std::string_view family) const;
 
   /// The candidates of a request that are left, by index. Not empty.
   /// Error: invalid_argument where every family of the request is disabled.

@@ -105,6 +105,13 @@ KernelWork kernel_work(const std::string& family, std::span<const ProblemField> 
   if (family == "q_norm_rope") return moved(n("tokens") * n("heads") * n("dims") * 2 * kBf16);
   if (family == "embedding") return moved(n("tokens") * n("hidden") * kBf16 * (1 + n("streams")));
   if (family == "sample_tokens") return moved(n("rows") * n("vocabulary") * kFp32);
+  if (family == "shared_expert_few") {
+    const double weights = 3 * n("hidden") * n("inter"), gate = n("experts") * n("hidden");
+    return {
+        .bytes = weights * kFp8Weight + gate * kBf16 + n("tokens") * n("hidden") * (1 + 2 * kBf16),
+        .operations = 2 * n("tokens") * (weights + gate),
+        .fp8 = true};
+  }
   if (family == "router_topk")
     return moved(n("gate") * n("experts") * n("hidden") * kBf16 +
                  n("tokens") * (n("gate") > 0 ? n("hidden") * kBf16 : n("experts") * kFp32));

@@ -30,6 +30,7 @@ class WidestUses {
   }
   const cu::DeviceLimits& limits() const { return library_.limits(); }
   bool pins(std::string_view family) const { return library_.pins(family); }
+  bool disables(std::string_view family) const { return library_.disables(family); }
 
   const std::vector<std::function<Slot(const std::any&)>>& uses() const { return uses_; }
 
@@ -50,6 +51,7 @@ class NarrowUses {
   }
   const cu::DeviceLimits& limits() const { return library_.limits(); }
   bool pins(std::string_view family) const { return library_.pins(family); }
+  bool disables(std::string_view family) const { return library_.disables(family); }
 
  private:
   const KernelLibrary& library_;

@@ -188,7 +188,10 @@ DecodeTiming DeviceEngine::time_decode(std::span<const SequenceId> sequences, in
     prepare(rank, inputs[static_cast<std::size_t>(rank.tp_rank)], n);
     for (const executor::StepLaunch& launch : launches) {
       bucket.program.launch_one(rank.stream, launch);
-      if (launch.name != "router" || rank.tp_rank != 0) continue;
+      const bool chooses =
+          std::any_of(launch.outputs.begin(), launch.outputs.end(),
+                      [&](const auto& o) { return o.at == rank.memory.buffers().experts; });
+      if (!chooses || rank.tp_rank != 0) continue;
       std::vector<int> ids(static_cast<std::size_t>(rows * e.model_config.experts_per_token));
       rank.memory.fetch(rank.stream, rank.memory.buffers().experts,
                         std::as_writable_bytes(std::span(ids)));

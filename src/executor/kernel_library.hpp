@@ -102,6 +102,8 @@ class KernelLibrary {
 
   /// Whether the user pins a parameter of this family.
   bool pins(std::string_view family) const { return overrides_.pins_family(family); }
+  /// Whether the user disables this family.
+  bool disables(std::string_view family) const { return overrides_.disables(family); }
 
   /// Errors (thrown): what KernelStore::get and Kernel::load report, with the kernel's name; the
   /// first one, after all others have ended.

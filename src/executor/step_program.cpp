@@ -597,11 +597,7 @@ class Builder {
                    StepOutput::Form::hca_entries, 128);
   }
 
-  void experts(const Experts& weights) {
-    // The shared expert goes first: its weights are on their way while the hyper-connection runs,
-    // and behind the routed experts they could not be, which fill the shared memory.
-    const float limit =
-        config_.swiglu_limit > 0 ? config_.swiglu_limit : std::numeric_limits<float>::infinity();
+  void shared_expert(const Experts& weights, float limit) {
     auto up = linear(nullptr, b_.x_codes, b_.x_scale);
     up.segments[0] = segment(weights.shared_gate, b_.shared_gate);
     up.segments[1] = segment(weights.shared_up, b_.shared_up);
@@ -621,30 +617,70 @@ class Builder {
     auto down = linear(nullptr, b_.shared_codes, b_.shared_scale);
     down.segments[0] = segment(weights.shared_down, b_.shared);
     add_linear("shared w2", k_.shared_down, down);
+  }
 
-    const bool hash = weights.token_experts != nullptr;
+  kernels::RouterTopkArgs router_args(const Experts& weights) const {
+    return {.z = b_.x,
+            .gate = weights.gate.values,
+            .logits = b_.gate_logits,
+            .bias = weights.bias,
+            .table = weights.token_experts,
+            .ids = b_.inputs->ids(rows_),
+            .experts = b_.experts,
+            .weights = b_.expert_weights,
+            .workspace = scratch_.ones,
+            .vocabulary = config_.vocab_size,
+            .tokens = rows_,
+            .route_scale = config_.routed_scaling_factor};
+  }
+  std::vector<StepOutput> router_outputs() const {
+    const std::int64_t chosen = std::int64_t{rows_} * config_.experts_per_token;
+    return {written("experts", b_.experts, chosen),
+            written("weights", b_.expert_weights, chosen, kFp32Tolerance)};
+  }
+  void router(const Experts& weights) {
     const bool gate = deciding_rows(bucket_) <= kMostGateTokens;
     if (!gate) {
       auto logits = bf16_linear();
       logits.segments[0] = segment(weights.gate, b_.gate_logits, false);
       add_linear("gate", k_.gate, logits);
     }
-    add("router", hash ? k_.hash_router : k_.router,
-        kernels::RouterTopkArgs{.z = b_.x,
-                                .gate = weights.gate.values,
-                                .logits = b_.gate_logits,
-                                .bias = weights.bias,
-                                .table = weights.token_experts,
-                                .ids = b_.inputs->ids(rows_),
-                                .experts = b_.experts,
-                                .weights = b_.expert_weights,
-                                .workspace = scratch_.ones,
-                                .vocabulary = config_.vocab_size,
-                                .tokens = rows_,
-                                .route_scale = config_.routed_scaling_factor},
-        {written("experts", b_.experts, std::int64_t{rows_} * config_.experts_per_token),
-         written("weights", b_.expert_weights, std::int64_t{rows_} * config_.experts_per_token,
-                 kFp32Tolerance)});
+    add("router", weights.token_experts != nullptr ? k_.hash_router : k_.router,
+        router_args(weights), router_outputs());
+  }
+
+  void shared_expert_and_router(const Experts& weights, float limit) {
+    const auto weight = [](const Fp8Matrix& of) {
+      return kernels::SharedExpertFewWeight{.weight = of.tiles, .scale = of.scales};
+    };
+    std::vector<StepOutput> outputs = router_outputs();
+    outputs.push_back(
+        written("out", b_.shared, std::int64_t{rows_} * config_.hidden_size, kBf16Tolerance));
+    add("shared expert, router",
+        weights.token_experts != nullptr ? k_.hash_shared_router : k_.shared_router,
+        kernels::SharedExpertFewArgs{.router = router_args(weights),
+                                     .gate = weight(weights.shared_gate),
+                                     .up = weight(weights.shared_up),
+                                     .down = weight(weights.shared_down),
+                                     .xq = b_.x_codes,
+                                     .x_scale = b_.x_scale,
+                                     .out = b_.shared,
+                                     .x_rows = code_rows_,
+                                     .limit = limit},
+        std::move(outputs));
+  }
+
+  void experts(const Experts& weights) {
+    const float limit =
+        config_.swiglu_limit > 0 ? config_.swiglu_limit : std::numeric_limits<float>::infinity();
+    if (k_.shared_with_router) {
+      shared_expert_and_router(weights, limit);
+    } else {
+      // The shared expert goes first: its weights are on their way while the hyper-connection runs,
+      // and behind the routed experts they could not be, which fill the shared memory.
+      shared_expert(weights, limit);
+      router(weights);
+    }
     if (k_.grouped) {
       grouped_experts(weights, limit);
     } else {

@@ -33,12 +33,13 @@ struct StepKernels {
       wq_b_indexer{}, q_norm_rope{}, kv_append{}, kv_keep{}, csa_linear{}, hca_linear{},
       csa_compress{}, index_compress{}, hca_compress{}, index_queries{}, index_scores{},
       index_topk{}, swa_attention{}, csa_attention{}, hca_attention{}, wo_a{}, o_quant{}, wo_b{},
-      gate{}, router{}, hash_router{}, experts{}, expert_order{}, expert_gather{}, experts_up{},
-      experts_down{}, expert_join{}, shared_up{}, shared_activation{}, shared_down{}, expert_sum{},
-      hc_last{}, pick_rows{}, hc_head{}, head{}, embedding_sum{}, attention_sum{}, rank_sum{},
-      logits{}, sample{};
-  bool grouped = false;   ///< the routed experts go by expert; else in slices of rows
-  std::vector<Slot> all;  ///< those that this model's steps launch
+      gate{}, router{}, hash_router{}, shared_router{}, hash_shared_router{}, experts{},
+      expert_order{}, expert_gather{}, experts_up{}, experts_down{}, expert_join{}, shared_up{},
+      shared_activation{}, shared_down{}, expert_sum{}, hc_last{}, pick_rows{}, hc_head{}, head{},
+      embedding_sum{}, attention_sum{}, rank_sum{}, logits{}, sample{};
+  bool shared_with_router = false;  ///< the shared expert and the router are one launch
+  bool grouped = false;             ///< the routed experts go by expert; else in slices of rows
+  std::vector<Slot> all;            ///< those that this model's steps launch
 
   /// Wants every kernel of the bucket that the model's layers launch.
   /// @tparam Collector  has `Slot want<First, Others...>(problem)`, the first family being the one
@@ -132,6 +133,18 @@ StepKernels::Slot want_fp8_linear(Collector& collector, const kernels::Fp8Linear
   return collector.template want<Fp8LinearSm90, Fp8Linear>(problem);
 }
 
+/// Whether the shared expert and the router go in one launch. It is no candidate beside another
+/// kernel, as it takes the place of four; so a user who disables it is heard here.
+template <class Collector>
+bool shares_with_router(const Collector& collector, const StepProblems& p) {
+  using kernels::SharedExpertFew;
+  if constexpr (requires { collector.disables(SharedExpertFew::kStem); }) {
+    if (collector.disables(SharedExpertFew::kStem)) return false;
+  }
+  return p.shared_router && SharedExpertFew::runs_on(collector.limits()) &&
+         SharedExpertFew::takes(*p.shared_router, collector.limits());
+}
+
 /// One product of grouped experts; nullopt where no family has a variant.
 template <class Collector>
 std::optional<StepKernels::Slot> want_grouped(Collector& collector,
@@ -201,11 +214,18 @@ StepKernels StepKernels::want(Collector& collector, const ModelConfig& config,
   if (p.o_quant) add.template operator()<kernels::ActQuant>(k.o_quant, *p.o_quant);
   linear(k.wo_b, p.wo_b);
   if (p.gate) keep(k.gate, want_bf16_linear(collector, *p.gate));
-  if (config.num_hash_layers > 0) {
-    add.template operator()<kernels::RouterTopk>(k.hash_router, p.hash_router);
-  }
-  if (config.num_hash_layers < config.num_layers) {
-    add.template operator()<kernels::RouterTopk>(k.router, p.router);
+  const bool hashes = config.num_hash_layers > 0;
+  const bool scores = config.num_hash_layers < config.num_layers;
+  k.shared_with_router = shares_with_router(collector, p);
+  if (k.shared_with_router) {
+    using kernels::SharedExpertFew;
+    if (hashes) {
+      add.template operator()<SharedExpertFew>(k.hash_shared_router, *p.hash_shared_router);
+    }
+    if (scores) add.template operator()<SharedExpertFew>(k.shared_router, *p.shared_router);
+  } else {
+    if (hashes) add.template operator()<kernels::RouterTopk>(k.hash_router, p.hash_router);
+    if (scores) add.template operator()<kernels::RouterTopk>(k.router, p.router);
   }
   const auto grouped =
       p.grouped_experts ? want_grouped(collector, p.grouped_experts->gate_up) : std::nullopt;
@@ -219,9 +239,11 @@ StepKernels StepKernels::want(Collector& collector, const ModelConfig& config,
   } else {
     add.template operator()<kernels::MoeDecode>(k.experts, p.experts);
   }
-  linear(k.shared_up, p.shared_up);
-  add.template operator()<kernels::SwigluQuant>(k.shared_activation, p.shared_activation);
-  linear(k.shared_down, p.shared_down);
+  if (!k.shared_with_router) {
+    linear(k.shared_up, p.shared_up);
+    add.template operator()<kernels::SwigluQuant>(k.shared_activation, p.shared_activation);
+    linear(k.shared_down, p.shared_down);
+  }
   if (p.rank_sum) {
     add.template operator()<kernels::AllReduce>(k.embedding_sum, *p.embedding_sum);
     add.template operator()<kernels::AllReduce>(k.attention_sum, *p.attention_sum);

@@ -132,6 +132,15 @@ StepProblems step_problems(const ModelConfig& config, int tp, const StepBucket& 
   p.shared_up = {.rows = {inter, inter}, .cols = hidden, .tokens = rows};
   p.shared_activation = {.inter = inter, .tokens = rows};
   p.shared_down = {.rows = {hidden}, .cols = inter, .tokens = rows};
+  if (!bucket.batch_free && rows <= kernels::SharedExpertFew::kMostTokens) {
+    p.shared_router = {.hidden = hidden,
+                       .inter = inter,
+                       .experts = config.num_experts,
+                       .top = config.experts_per_token,
+                       .tokens = rows};
+    p.hash_shared_router = p.shared_router;
+    p.hash_shared_router->hash = true;
+  }
   p.expert_sum = {.hidden = hidden, .tokens = rows};
   p.hc_last = {.hidden = hidden, .tokens = rows};
   if (bucket.logit_rows < rows) {

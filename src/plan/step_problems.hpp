@@ -26,6 +26,7 @@
 #include "kernel_templates/rope_kv_append.space.hpp"
 #include "kernel_templates/router_topk.space.hpp"
 #include "kernel_templates/sample_tokens.space.hpp"
+#include "kernel_templates/shared_expert_few.space.hpp"
 #include "kernel_templates/sparse_mla_decode_problem.hpp"
 #include "kernel_templates/swiglu_quant.space.hpp"
 #include "src/checkpoint/model_config.hpp"
@@ -61,6 +62,8 @@ struct StepProblems {
   std::optional<kernels::AllReduceProblem> attention_sum;  ///< with more than one rank
   std::optional<kernels::Bf16LinearProblem> gate;  ///< where the router does not multiply it
   kernels::RouterTopkProblem router, hash_router;
+  /// Of few rows, where their number may enter sums: the router and the shared expert in one.
+  std::optional<kernels::SharedExpertFewProblem> shared_router, hash_shared_router;
   kernels::MoeDecodeProblem experts;  ///< of a wide step: of a slice, where they are not grouped
   /// Of a wide step: its pairs of token and expert in the order of experts.
   struct Grouped {

@@ -34,6 +34,7 @@ class Requests {
 
   const cu::DeviceLimits& limits() const { return device_; }
   bool pins(std::string_view family) const { return overrides_.pins_family(family); }
+  bool disables(std::string_view family) const { return overrides_.disables(family); }
   std::vector<TuningRequest>& requests() { return requests_; }
 
  private:
@@ -99,8 +100,22 @@ class StepCosts {
                             std::max(config.o_groups, 1)));
     add(k.wo_b, all, product(hidden, o_dims));
     const double gate = product(config.num_experts, hidden, 2);
-    if (config.num_hash_layers < all) add(k.router, all - config.num_hash_layers, gate);
-    if (config.num_hash_layers > 0) add(k.hash_router, config.num_hash_layers, gate);
+    const double shared = product(3 * inter, hidden) + gate;
+    const int hashing = config.num_hash_layers, scoring = all - hashing;
+    if (scoring > 0) {
+      if (k.shared_with_router) {
+        add(k.shared_router, scoring, shared);
+      } else {
+        add(k.router, scoring, gate);
+      }
+    }
+    if (hashing > 0) {
+      if (k.shared_with_router) {
+        add(k.hash_shared_router, hashing, shared);
+      } else {
+        add(k.hash_router, hashing, gate);
+      }
+    }
     const double pairs = product(config.experts_per_token, rows);
     const double read = std::min<double>(config.num_experts, pairs);
     if (k.grouped) {
@@ -113,9 +128,11 @@ class StepCosts {
       add(k.experts, all, product(read, 3 * inter, hidden * 0.53));
     }
     if (bucket.wide()) add(k.kv_keep, all, 0);
-    add(k.shared_up, all, product(2 * inter, hidden));
-    add(k.shared_activation, all, 0);
-    add(k.shared_down, all, product(inter, hidden));
+    if (!k.shared_with_router) {
+      add(k.shared_up, all, product(2 * inter, hidden));
+      add(k.shared_activation, all, 0);
+      add(k.shared_down, all, product(inter, hidden));
+    }
     if (tp == 1) add(k.expert_sum, all, 0);
     if (bucket.logit_rows > 0)
       add(k.head, 1, product(static_cast<double>(config.vocab_size) / tp, hidden, 2));

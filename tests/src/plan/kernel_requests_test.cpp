@@ -49,9 +49,10 @@ TEST_CASE("a plan names the kernels of the model for its card", "[cpu][plan]") {
   CHECK(families.contains("rope_kv_append"));
   CHECK(families.contains("fp8_linear"));
   CHECK(families.contains("fp8_linear_sm90"));
-  for (const char* small : {"bf16_linear", "attention_slots", "embedding", "expert_sum",
-                            "grouped_linear", "grouped_linear_few", "hc_pre", "hc_post",
-                            "q_norm_rope", "router_topk", "sample_tokens", "swiglu_quant"})
+  for (const char* small :
+       {"bf16_linear", "attention_slots", "embedding", "expert_sum", "grouped_linear",
+        "grouped_linear_few", "hc_pre", "hc_post", "q_norm_rope", "router_topk", "sample_tokens",
+        "shared_expert_few", "swiglu_quant"})
     CHECK(families.contains(small));
   for (const auto& set : *sets) {
     CAPTURE(set.family);
@@ -133,7 +134,7 @@ TEST_CASE("a plan names the attention of each kind of layer and the experts of a
       real_config(), {.tp_size = 8, .batch_buckets = {1, 256}, .context_buckets = {8192, 131072}},
       limits));
   std::multiset<std::string> slots;
-  std::vector<std::string> experts, activations, sums;
+  std::vector<std::string> experts, activations, shared, sums;
   for (const KernelUse& use : uses) {
     const auto families = use.tuning.families();
     const auto field = [&](const std::string& name) {
@@ -149,6 +150,8 @@ TEST_CASE("a plan names the attention of each kind of layer and the experts of a
     if (families.front() == "moe_decode") experts.push_back(field("batch") + "x" + field("inter"));
     if (families.front() == "swiglu_quant")
       activations.push_back(field("tokens") + "x" + field("inter"));
+    if (families.front() == "shared_expert_few")
+      shared.push_back(field("tokens") + "x" + field("inter") + " hash=" + field("hash"));
     CHECK(families.front() != "expert_sum");  // it is part of the sum over ranks
     if (families.front() == "all_reduce")
       sums.push_back(field("ranks") + ": " + field("tokens") + "x" + field("hidden"));
@@ -156,7 +159,8 @@ TEST_CASE("a plan names the attention of each kind of layer and the experts of a
   // Window, CSA, HCA at both contexts, for both batches.
   CHECK(slots == std::multiset<std::string>{"0", "0", "1024", "1024", "512", "512", "64", "64"});
   CHECK(experts == std::vector<std::string>{"1x256", "256x256"});
-  CHECK(activations == std::vector<std::string>{"1x256", "256x256"});
+  CHECK(activations == std::vector<std::string>{"256x256"});
+  CHECK(shared == std::vector<std::string>{"1x256 hash=1", "1x256 hash=0"});
   // Of the embedding, the attention and the experts.
   CHECK(sums == std::vector<std::string>{"8: 1x4096", "8: 1x4096", "8: 1x4096", "8: 256x4096",
                                          "8: 256x4096", "8: 256x4096"});
@@ -404,4 +408,57 @@ TEST_CASE("whatever step the engine runs, its untuned kernels are in prewarm's d
   std::set_difference(wanted.names.begin(), wanted.names.end(), planned.begin(), planned.end(),
                       std::back_inserter(missing));
   CHECK(missing == std::vector<std::string>{});
+}
+
+namespace {
+
+/// The families that a step launches.
+struct Families {
+  cu::DeviceLimits device;
+  std::string disabled = {};
+  std::multiset<std::string> stems = {};
+
+  template <class First, class... Others>
+  std::size_t want(const typename First::Problem&) {
+    stems.emplace(First::kStem);
+    return stems.size();
+  }
+  const cu::DeviceLimits& limits() const { return device; }
+  bool disables(std::string_view family) const { return family == disabled; }
+};
+
+}  // namespace
+
+TEST_CASE("the shared expert and the router of few tokens are one launch where that may be",
+          "[cpu][plan]") {
+  const ModelConfig config = real_config();
+  Families hopper{.device = value_or_throw(cu::limits_of_arch("sm_90a"))};
+  const auto stems = [&](Families families, const StepBucket& bucket, int tp_size = 1) {
+    StepKernels::want(families, config, step_problems(config, tp_size, bucket));
+    return families.stems;
+  };
+  const auto joined = [](const std::multiset<std::string>& of) {
+    // Of layers that choose by score and of those that choose by token id.
+    const bool one = of.count("shared_expert_few") == 2;
+    CHECK(of.count("router_topk") == (one ? 0 : 2));
+    CHECK(of.count("swiglu_quant") == (one ? 0 : 1));
+    return one;
+  };
+  CHECK(joined(stems(hopper, {.rows = 1})));
+  CHECK(joined(stems(hopper, {.rows = 4, .sequences = 4, .logit_rows = 4}, 2)));
+  CHECK(joined(stems(hopper, {.rows = 8, .sequences = 8, .logit_rows = 8})));
+  CHECK_FALSE(joined(stems(hopper, {.rows = 16, .sequences = 16, .logit_rows = 16})));
+  // Sums that must not depend on the number of rows.
+  CHECK_FALSE(joined(stems(hopper, {.rows = 1, .batch_free = true})));
+  // A user who wants to compare.
+  Families without = hopper;
+  without.disabled = "shared_expert_few";
+  CHECK_FALSE(joined(stems(without, {.rows = 1})));
+  // Fewer multiprocessors than blocks; less shared memory than weights.
+  Families smaller = hopper;
+  smaller.device.sm_count = 114;
+  CHECK_FALSE(joined(stems(smaller, {.rows = 1})));
+  const Families workstation{.device = value_or_throw(cu::limits_of_arch("sm_120a"))};
+  CHECK_FALSE(joined(stems(workstation, {.rows = 1})));
+  CHECK(joined(stems(workstation, {.rows = 1}, 4)));
 }

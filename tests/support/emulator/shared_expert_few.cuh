@@ -1,0 +1,1 @@
+../../../kernel_templates/shared_expert_few.cuh
