@@ -46,32 +46,31 @@ constexpr i64 shared_expert_few_workspace_bytes(int tokens, int experts, int int
   return shared_expert_few_activations(tokens, experts) + 2LL * tokens * inter;
 }
 
-// Offsets in dynamic shared memory.
+// Offsets in dynamic shared memory. Gate and up lie there by tiles of K, of each tile gate's lines,
+// then up's; so does down.
 struct SharedExpertFewSizes {
-  int up_tiles, down_tiles;  // K tiles of a warp, at most
-  int up_warp, down_warp;    // bytes of a warp's weights
-  int down;                  // the warps' weights of down, behind those of gate and up
-  int input, input_scale;    // codes [K tiles][TOKENS][128], scales [K tiles][scale_rows]
+  int up_tile, down_tile;  // bytes of a block's lines of one tile
+  int down;                // behind gate and up
+  int input, input_scale;  // codes [K tiles][TOKENS][128], scales [K tiles][scale_rows]
   int scale_rows;
   int logits;    // parts of the warps: [warps][tokens * expert rows]
-  int barriers;  // [2][warps]
+  int barriers;  // [tiles of gate and up, of down]
   int bytes;
 };
 constexpr SharedExpertFewSizes shared_expert_few_sizes(int hidden, int inter, int experts,
                                                        int tokens) {
-  constexpr int warps = SHARED_FEW_WARPS;
+  const int up_tiles = hidden / FP8_TILE, down_tiles = inter / FP8_TILE;
   SharedExpertFewSizes s{};
-  s.up_tiles = (hidden / FP8_TILE + warps - 1) / warps;
-  s.down_tiles = (inter / FP8_TILE + warps - 1) / warps;
-  s.up_warp = s.up_tiles * 2 * shared_expert_few_lines(hidden, inter) * FP8_TILE;
-  s.down_warp = s.down_tiles * SHARED_FEW_ROWS * FP8_TILE;
-  s.down = warps * s.up_warp;
-  s.input = s.down + warps * s.down_warp;
+  s.up_tile = 2 * shared_expert_few_lines(hidden, inter) * FP8_TILE;
+  s.down_tile = SHARED_FEW_ROWS * FP8_TILE;
+  s.down = up_tiles * s.up_tile;
+  s.input = s.down + down_tiles * s.down_tile;
   s.scale_rows = (tokens + 3) / 4 * 4;
   s.input_scale = s.input + hidden * tokens;
-  s.logits = s.input_scale + hidden / FP8_TILE * s.scale_rows * 4;
-  s.barriers = s.logits + warps * tokens * (experts / shared_expert_few_blocks(hidden)) * 4;
-  s.bytes = s.barriers + 2 * warps * 8;
+  s.logits = s.input_scale + up_tiles * s.scale_rows * 4;
+  s.barriers =
+      s.logits + SHARED_FEW_WARPS * tokens * (experts / shared_expert_few_blocks(hidden)) * 4;
+  s.bytes = s.barriers + (up_tiles + down_tiles) * 8;
   return s;
 }
 

@@ -61,7 +61,8 @@ constexpr int SCALE_ROWS = SIZES.scale_rows;
 static_assert(CHANNEL_BLOCKS <= BLOCKS, "each block has some channels, or none");
 static_assert(EXPERTS % BLOCKS == 0 && EXPERT_ROWS <= 2 && EXPERT_ROWS * TOKENS <= 32,
               "rows of an mma are parts of two experts, a lane gets each of a block's logits");
-static_assert(SHARED_FEW_ROWS * TOKENS * 4 <= SIZES.up_warp, "sums lie where weights were");
+static_assert(SHARED_FEW_ROWS * TOKENS * 4 <= SIZES.up_tile, "sums lie where weights were");
+static_assert(DOWN_TILES <= UP_TILES, "each warp that has sums has a place for them");
 static_assert(SIZES.barriers % 8 == 0 && SIZES.input % 16 == 0, "copies and barriers are aligned");
 static_assert(TOKENS * EXPERTS * 4 <= SIZES.bytes, "the choosing block keeps scores");
 
@@ -101,33 +102,47 @@ struct Lines {
 using UpLines = Lines<LINES, UP_TILES>;
 using DownLines = Lines<SHARED_FEW_ROWS, DOWN_TILES>;
 
-// Asks for all weights of this warp. Its tile of gate and up: gate's lines, then up's.
+// Asks for this warp's weights, gate and up first: one lane, AHEAD tiles at a time. More would not
+// come sooner, and what the launch before still reads would wait behind them.
+constexpr int AHEAD = 8;
 __forceinline__ void start_weights(const SharedExpertFewArgs& args, u32 shared, int block, int warp,
                                    int lane) {
-  const u32 up_full = shared + SIZES.barriers + warp * 8, down_full = up_full + WARPS * 8;
-  const int up_tiles = block < CHANNEL_BLOCKS ? tiles_of(warp, UP_TILES) : 0;
-  const int down_tiles = tiles_of(warp, DOWN_TILES);
-  constexpr u32 UP_BYTES = LINES * FP8_TILE, DOWN_BYTES = SHARED_FEW_ROWS * FP8_TILE;
   if (lane == 0) {
-    barrier::init(up_full, 1);
-    barrier::init(down_full, 1);
+    const UpLines up(block);
+    const DownLines down(block);
+    const u64 policy = barrier::evict_first_policy();
+    const u32 full = shared + SIZES.barriers;
+    const int up_tiles = tiles_of(warp, UP_TILES), down_tiles = tiles_of(warp, DOWN_TILES);
+    for (int i = 0; i < up_tiles; ++i)
+      barrier::init(full + (warp + i * WARPS) * 8, 1);
+    for (int i = 0; i < down_tiles; ++i)
+      barrier::init(full + (UP_TILES + warp + i * WARPS) * 8, 1);
     barrier::publish_init();
-    barrier::arrive_expect(up_full, up_tiles * 2 * UP_BYTES);
-    barrier::arrive_expect(down_full, down_tiles * DOWN_BYTES);
+    const auto barrier_of = [&](int i) {
+      return full +
+             (i < up_tiles ? warp + i * WARPS : UP_TILES + warp + (i - up_tiles) * WARPS) * 8;
+    };
+    const int first = block < CHANNEL_BLOCKS ? 0 : up_tiles;
+#pragma unroll 1
+    for (int i = first; i < up_tiles + down_tiles; ++i) {
+      if (i - first >= AHEAD) barrier::wait(barrier_of(i - AHEAD), 0);
+      const u32 arrives = barrier_of(i);
+      if (i < up_tiles) {
+        const int tile = warp + i * WARPS;
+        const u32 to = shared + tile * SIZES.up_tile;
+        constexpr u32 HALF = SIZES.up_tile / 2;
+        barrier::arrive_expect(arrives, 2 * HALF);
+        barrier::copy_bulk(to, up.at(args.gate.weight, tile), HALF, arrives, policy);
+        barrier::copy_bulk(to + HALF, up.at(args.up.weight, tile), HALF, arrives, policy);
+      } else {
+        const int tile = warp + (i - up_tiles) * WARPS;
+        barrier::arrive_expect(arrives, SIZES.down_tile);
+        barrier::copy_bulk(shared + SIZES.down + tile * SIZES.down_tile,
+                           down.at(args.down.weight, tile), SIZES.down_tile, arrives, policy);
+      }
+    }
   }
   __syncwarp();
-  const u64 policy = barrier::evict_first_policy();
-  const UpLines up(block);
-  const u32 up_to = shared + warp * SIZES.up_warp;
-  for (int i = lane; i < 2 * up_tiles; i += 32)
-    barrier::copy_bulk(up_to + i * UP_BYTES,
-                       up.at(i % 2 == 0 ? args.gate.weight : args.up.weight, warp + i / 2 * WARPS),
-                       UP_BYTES, up_full, policy);
-  const DownLines down(block);
-  const u32 down_to = shared + SIZES.down + warp * SIZES.down_warp;
-  for (int i = lane; i < down_tiles; i += 32)
-    barrier::copy_bulk(down_to + i * DOWN_BYTES, down.at(args.down.weight, warp + i * WARPS),
-                       DOWN_BYTES, down_full, policy);
 }
 
 // Asks for the quantised input.
@@ -283,20 +298,24 @@ __forceinline__ void multiply_pair(Sums<PIECES> (&parts)[PIECES == 1 ? 2 : 1],
 
 // sums += the warp's tiles, of pieces of 16 lines x TOKENS. What 32 columns need is loaded while
 // those before are multiplied: two warps of a scheduler hide no latency for each other.
-// @param weights  shared address of the warp's tiles
+// @param weights  shared address of the warp's first tile; the next is WARPS further on, as all are
+// @param arrived  shared address of its barrier
 // @param input    shared address of the tokens of its first tile
 // @param scales   shared address of their scales
 // @param scale_of(tile, piece, lower)  the weights' scale of a piece's lines 0-7 or 8-15; called by
 //                 whole warps
 template <int PIECES, class ScaleOf>
-__forceinline__ void multiply_tiles(Sums<PIECES>& sums, int tiles, u32 weights, u32 input,
-                                    u32 scales, int lane, ScaleOf scale_of) {
+__forceinline__ void multiply_tiles(Sums<PIECES>& sums, int tiles, u32 weights, u32 arrived,
+                                    u32 input, u32 scales, int lane, ScaleOf scale_of) {
   const int token = lane / 4 % TOKENS;  // tokens that are not there repeat others
   u32 line = weights + lane % 16 * FP8_TILE + ((lane / 16) ^ (lane % 8)) * 16;
   u32 word = input + token * FP8_TILE + token % 8 * 16 + lane % 4 * 4;
   if constexpr (TOKENS > 1) scales += lane % 4 * 2 % TOKENS * 4;
   Operands<PIECES> now, next;
-  if (tiles > 0) now.load(line, word, 0);
+  if (tiles > 0) {
+    barrier::wait(arrived, 0);
+    now.load(line, word, 0);
+  }
 #pragma unroll 1
   for (int i = 0; i < tiles; ++i) {
     constexpr int CHAINS = PIECES == 1 ? 2 : 1;
@@ -309,7 +328,9 @@ __forceinline__ void multiply_tiles(Sums<PIECES>& sums, int tiles, u32 weights, 
       if (pair + 1 < FP8_TILE / 32) {
         next.load(line, word, pair + 1);
       } else if (i + 1 < tiles) {
-        line += PIECES * PIECE_BYTES;
+        arrived += WARPS * 8;
+        barrier::wait(arrived, 0);
+        line += WARPS * PIECES * PIECE_BYTES;
         word += WARPS * TOKEN_BYTES;
         next.load(line, word, 0);
       }
@@ -343,7 +364,7 @@ __forceinline__ void multiply_tiles(Sums<PIECES>& sums, int tiles, u32 weights, 
   }
 }
 
-// A warp's sums, to where its weights of gate and up were: [TOKENS][32 lines] of all pieces.
+// A warp's sums, to where its first tile of gate and up was: [TOKENS][32 lines] of all pieces.
 template <int PIECES>
 __forceinline__ void leave_sums(const Sums<PIECES>& sums, float* to, int lane) {
 #pragma unroll
@@ -365,7 +386,7 @@ __forceinline__ float join_sums(const u8* memory, int token, int line) {
 #pragma unroll
   for (int w = 0; w < (K_TILES < WARPS ? K_TILES : WARPS); ++w)
     sum +=
-        reinterpret_cast<const float*>(memory + w * SIZES.up_warp)[token * SHARED_FEW_ROWS + line];
+        reinterpret_cast<const float*>(memory + w * SIZES.up_tile)[token * SHARED_FEW_ROWS + line];
   return sum;
 }
 
@@ -374,17 +395,17 @@ __forceinline__ void multiply_up(u32 shared, u8* memory, u32 gate_scale, u32 up_
   Sums<UP_PIECES> sums;
   clear<UP_PIECES>(sums);
   const float gate = fp8::ue8m0_value(gate_scale), up = fp8::ue8m0_value(up_scale);
-  barrier::wait(shared + SIZES.barriers + warp * 8, 0);
-  multiply_tiles<UP_PIECES>(sums, tiles_of(warp, UP_TILES), shared + warp * SIZES.up_warp,
-                            shared + SIZES.input + warp * TOKEN_BYTES,
-                            shared + SIZES.input_scale + warp * (SCALE_ROWS * 4), lane,
-                            [&](int i, int p, bool lower) {
-                              // Two pieces are gate and up, one has eight lines of each.
-                              const bool of_up = UP_PIECES == 2 ? p == 1 : lower;
-                              return __shfl_sync(0xffffffffu, of_up ? up : gate, i);
-                            });
+  multiply_tiles<UP_PIECES>(
+      sums, tiles_of(warp, UP_TILES), shared + warp * SIZES.up_tile,
+      shared + SIZES.barriers + warp * 8, shared + SIZES.input + warp * TOKEN_BYTES,
+      shared + SIZES.input_scale + warp * (SCALE_ROWS * 4), lane, [&](int i, int p, bool lower) {
+        // Two pieces are gate and up, one has eight lines of each.
+        const bool of_up = UP_PIECES == 2 ? p == 1 : lower;
+        return __shfl_sync(0xffffffffu, of_up ? up : gate, i);
+      });
   __syncwarp();  // sums go where all lanes have read
-  leave_sums<UP_PIECES>(sums, reinterpret_cast<float*>(memory + warp * SIZES.up_warp), lane);
+  if (warp < UP_TILES)
+    leave_sums<UP_PIECES>(sums, reinterpret_cast<float*>(memory + warp * SIZES.up_tile), lane);
 }
 
 // Rounded gate and up of this block's channels to their activation, to the workspace.
@@ -447,11 +468,16 @@ __forceinline__ void gather_activations(int tokens, u8* memory, const bf16* acti
       largest[i] = max(largest[i], __shfl_xor_sync(0xffffffffu, largest[i], lanes));
 #pragma unroll
   for (int i = 0; i < BATCH; ++i) {
-    const fp8::Quantized group = fp8::quantize_group(words[i], largest[i]);
+    // As fp8::quantize_group, of several groups side by side.
+    const int exponent = fp8::scale_exponent(__uint_as_float(largest[i]));
+    const uint2 codes = fp8::quantize(words[i], fp8::inverse_power_of_two(exponent));
     if (exists[i]) {
       *reinterpret_cast<uint2*>(memory + SIZES.input + tile[i] * TOKEN_BYTES + token[i] * FP8_TILE +
-                                (part / 2 ^ token[i] % 8) * 16 + part % 2 * 8) = group.codes;
-      if (part == 0) scales[tile[i] * SCALE_ROWS + token[i]] = group.scale;
+                                (part / 2 ^ token[i] % 8) * 16 + part % 2 * 8) = codes;
+      if (part == 0)
+        scales[tile[i] * SCALE_ROWS + token[i]] = largest[i] > fp8::kInfinityBits
+                                                      ? __uint_as_float(0x7fffffffu)
+                                                      : fp8::power_of_two(exponent);
     }
   }
 }
@@ -460,13 +486,13 @@ __forceinline__ void multiply_down(u32 shared, u8* memory, u32 scale, int warp, 
   Sums<DOWN_PIECES> sums;
   clear<DOWN_PIECES>(sums);
   const float of_lane = fp8::ue8m0_value(scale);
-  barrier::wait(shared + SIZES.barriers + (WARPS + warp) * 8, 0);
   multiply_tiles<DOWN_PIECES>(
-      sums, tiles_of(warp, DOWN_TILES), shared + SIZES.down + warp * SIZES.down_warp,
-      shared + SIZES.input + warp * TOKEN_BYTES,
+      sums, tiles_of(warp, DOWN_TILES), shared + SIZES.down + warp * SIZES.down_tile,
+      shared + SIZES.barriers + (UP_TILES + warp) * 8, shared + SIZES.input + warp * TOKEN_BYTES,
       shared + SIZES.input_scale + warp * (SCALE_ROWS * 4), lane,
       [&](int i, int, bool) { return __shfl_sync(0xffffffffu, of_lane, i); });
-  leave_sums<DOWN_PIECES>(sums, reinterpret_cast<float*>(memory + warp * SIZES.up_warp), lane);
+  if (warp < DOWN_TILES)
+    leave_sums<DOWN_PIECES>(sums, reinterpret_cast<float*>(memory + warp * SIZES.up_tile), lane);
 }
 
 __forceinline__ void store_output(const SharedExpertFewArgs& args, const u8* memory, int block,

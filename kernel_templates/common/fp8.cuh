@@ -122,18 +122,14 @@ struct Quantized {
   uint2 codes;
   float scale;
 };
-// @param bits  largest_magnitude_bits of the whole group
-__forceinline__ Quantized quantize_group(uint4 eight, u32 bits) {
-  const int exponent = scale_exponent(__uint_as_float(bits));
-  return {quantize(eight, inverse_power_of_two(exponent)),
-          bits > kInfinityBits ? __uint_as_float(0x7fffffffu) : power_of_two(exponent)};
-}
 __forceinline__ Quantized quantize_group(uint4 eight) {
   u32 bits = largest_magnitude_bits(eight);
 #pragma unroll
   for (int lanes = 8; lanes > 0; lanes /= 2)
     bits = max(bits, __shfl_xor_sync(0xffffffffu, bits, lanes));
-  return quantize_group(eight, bits);
+  const int exponent = scale_exponent(__uint_as_float(bits));
+  return {quantize(eight, inverse_power_of_two(exponent)),
+          bits > kInfinityBits ? __uint_as_float(0x7fffffffu) : power_of_two(exponent)};
 }
 
 }  // namespace ingot::kernels::fp8

@@ -80,16 +80,16 @@ struct Quantized {
   float scale;
 };
 // One activation group of 128: half a warp, eight bf16 values a lane.
-inline Quantized quantize_group(uint4 eight, u32 bits) {
+inline Quantized quantize_group(uint4 eight) {
+  const u32 words[4] = {eight.x, eight.y, eight.z, eight.w};
+  u32 bits = 0;
+  for (int i = 0; i < 8; ++i)
+    bits = max(bits, (i % 2 == 0 ? words[i / 2] << 16 : words[i / 2] & 0xffff0000u) & 0x7fffffffu);
+  for (int lanes = 8; lanes > 0; lanes /= 2)
+    bits = max(bits, __shfl_xor_sync(0xffffffffu, bits, lanes));
   const int exponent = scale_exponent(__uint_as_float(bits));
   return {quantize(eight, inverse_power_of_two(exponent)),
           bits > 0x7f800000u ? __uint_as_float(0x7fffffffu) : std::ldexp(1.0f, exponent)};
-}
-inline Quantized quantize_group(uint4 eight) {
-  u32 bits = largest_magnitude_bits(eight);
-  for (int lanes = 8; lanes > 0; lanes /= 2)
-    bits = max(bits, __shfl_xor_sync(0xffffffffu, bits, lanes));
-  return quantize_group(eight, bits);
 }
 
 }  // namespace ingot::kernels::fp8
