@@ -6,8 +6,9 @@ namespace ingot::kernels {
 
 constexpr int HC_STREAMS = 4;
 constexpr int HC_MIXES = 2 * HC_STREAMS + HC_STREAMS * HC_STREAMS;  // pre, post, comb
-constexpr int HC_TOKENS = 16;                                       // of one tile
-constexpr int HC_ROUND = 32;                                        // tokens of one Sinkhorn round
+constexpr int HC_TOKENS = 16;                                       // of one tile at most
+constexpr int HC_ROUND = 8;                                         // tokens of one Sinkhorn round
+constexpr int HC_MIX_STRIDE = HC_STREAMS * HC_STREAMS + 4;          // floats of a token of it
 
 struct HcPreArgs {
   const bf16* streams;   // X [tokens, 4, HIDDEN], 16-byte aligned
@@ -39,25 +40,39 @@ struct HcPreArgs {
 constexpr int hc_pre_quads(bool head) {
   return head ? 3 : 7;
 }
-constexpr i64 hc_pre_workspace_bytes(int tokens, int split_k, bool head) {
-  return 16LL * hc_pre_quads(head) * split_k * ((tokens + HC_TOKENS - 1) / HC_TOKENS * HC_TOKENS);
+// Groups of channels, each one warp's where a token is finished by several blocks; so large that
+// the quantiser's are whole.
+constexpr int HC_GROUP = 128;
+constexpr int hc_pre_groups(int hidden) {
+  return (hidden + HC_GROUP - 1) / HC_GROUP;
+}
+// Each finisher of a token reads sums of its own, and puts back what was there; where there are
+// several, so it does with the groups' squares, which stand behind all sums.
+constexpr i64 hc_pre_sums_bytes(int tokens, int split_k, int finishers, bool head) {
+  return 16LL * hc_pre_quads(head) * split_k * finishers *
+         ((tokens + HC_TOKENS - 1) / HC_TOKENS * HC_TOKENS);
+}
+constexpr i64 hc_pre_workspace_bytes(int tokens, int hidden, int split_k, int finishers,
+                                     bool head) {
+  const i64 squares = finishers > 1 ? 4LL * finishers * hc_pre_groups(hidden) : 0;
+  return hc_pre_sums_bytes(tokens, split_k, finishers, head) + squares * tokens;
 }
 
-// Offsets in dynamic shared memory. A block mixes all of its tiles before it finishes tokens, so
-// both use the same place: the less a block takes, the sooner it starts beside those of the launch
-// before.
+// Offsets in dynamic shared memory. The less a block takes, the sooner it starts beside those of
+// the launch before.
 struct HcPreSizes {
-  int partial;                   // mixing: [warps][16 tokens][values]
-  int gathered, mixes, squares;  // finishing: [2][warps][values], [32 tokens][values + 1], [warps]
+  int partial;  // mixing: [warps][tile_tokens][values]
+  int gathered, mixes,
+      squares;  // finishing: [2][warps][values], [HC_ROUND][HC_MIX_STRIDE], [warps]
   int bytes;
 };
-constexpr HcPreSizes hc_pre_sizes(int warps, bool head) {
+constexpr HcPreSizes hc_pre_sizes(int warps, bool head, int tile_tokens) {
   const int values = 4 * hc_pre_quads(head);
   HcPreSizes s{};
+  s.gathered = 4 * warps * tile_tokens * values;
   s.mixes = s.gathered + 4 * 2 * warps * values;
-  s.squares = s.mixes + 4 * (head ? 0 : HC_ROUND * (values + 1));
-  const int mixing = 4 * warps * HC_TOKENS * values, finishing = s.squares + 4 * warps;
-  s.bytes = ((mixing > finishing ? mixing : finishing) + 15) / 16 * 16;
+  s.squares = s.mixes + 4 * (head ? 0 : HC_ROUND * HC_MIX_STRIDE);
+  s.bytes = (s.squares + 4 * warps + 15) / 16 * 16;
   return s;
 }
 

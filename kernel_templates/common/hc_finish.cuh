@@ -31,42 +31,59 @@ __forceinline__ void make_streams(uint4 (&x)[HC_STREAMS], uint4 f, const Expand&
 }
 
 // A token's weights of its streams, from the sums of its first four mixes in place.
-__forceinline__ void stream_weights(float (&pre)[HC_STREAMS], float inverse_rms,
-                                    const HcPreArgs& args) {
+__forceinline__ void stream_weights(float (&pre)[HC_STREAMS], float inverse_rms, const float* base,
+                                    float scale, float epsilon) {
 #pragma unroll
   for (int i = 0; i < HC_STREAMS; ++i)
-    pre[i] = sigmoid(fmaf(pre[i] * inverse_rms, args.scale[0], args.base[i])) + args.hc_epsilon;
+    pre[i] = sigmoid(fmaf(pre[i] * inverse_rms, scale, base[i])) + epsilon;
+}
+__forceinline__ void stream_weights(float (&pre)[HC_STREAMS], float inverse_rms,
+                                    const HcPreArgs& args) {
+  stream_weights(pre, inverse_rms, args.base, args.scale[0], args.hc_epsilon);
 }
 
-// The weighted sum of the streams, whose squares are added to `squares` after it is rounded.
+// The weighted sum of two neighbouring channels of the streams, whose squares are added to
+// `squares` after it is rounded.
+__forceinline__ u32 collapse_pair(const u32 (&x)[HC_STREAMS], const float (&pre)[HC_STREAMS],
+                                  float& squares) {
+  float low = 0.0f, high = 0.0f;
+#pragma unroll
+  for (int s = 0; s < HC_STREAMS; ++s) {
+    low = fmaf(pre[s], low_to_float(x[s]), low);
+    high = fmaf(pre[s], high_to_float(x[s]), high);
+  }
+  const u32 pair = pack_bf16(low, high);
+  low = low_to_float(pair);
+  high = high_to_float(pair);
+  squares = fmaf(low, low, fmaf(high, high, squares));
+  return pair;
+}
+// The same of eight channels.
 __forceinline__ uint4 collapse(const uint4 (&x)[HC_STREAMS], const float (&pre)[HC_STREAMS],
                                float& squares) {
   u32 words[4];
 #pragma unroll
   for (int p = 0; p < 4; ++p) {
-    float low = 0.0f, high = 0.0f;
+    u32 pairs[HC_STREAMS];
 #pragma unroll
-    for (int s = 0; s < HC_STREAMS; ++s) {
-      const u32 pair = p == 0 ? x[s].x : p == 1 ? x[s].y : p == 2 ? x[s].z : x[s].w;
-      low = fmaf(pre[s], low_to_float(pair), low);
-      high = fmaf(pre[s], high_to_float(pair), high);
-    }
-    words[p] = pack_bf16(low, high);
-    low = low_to_float(words[p]);
-    high = high_to_float(words[p]);
-    squares = fmaf(low, low, fmaf(high, high, squares));
+    for (int s = 0; s < HC_STREAMS; ++s)
+      pairs[s] = p == 0 ? x[s].x : p == 1 ? x[s].y : p == 2 ? x[s].z : x[s].w;
+    words[p] = collapse_pair(pairs, pre, squares);
   }
   return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
 // @param scale  of the token
+__forceinline__ u32 normalize_pair(u32 weights, u32 u, float scale) {
+  return pack_bf16(low_to_float(weights) * (low_to_float(u) * scale),
+                   high_to_float(weights) * (high_to_float(u) * scale));
+}
+__forceinline__ uint2 normalize(uint2 weights, uint2 u, float scale) {
+  return make_uint2(normalize_pair(weights.x, u.x, scale), normalize_pair(weights.y, u.y, scale));
+}
 __forceinline__ uint4 normalize(uint4 weights, uint4 u, float scale) {
-  const auto normalized = [&](u32 weight, u32 value) {
-    return pack_bf16(low_to_float(weight) * (low_to_float(value) * scale),
-                     high_to_float(weight) * (high_to_float(value) * scale));
-  };
-  return make_uint4(normalized(weights.x, u.x), normalized(weights.y, u.y),
-                    normalized(weights.z, u.z), normalized(weights.w, u.w));
+  return make_uint4(normalize_pair(weights.x, u.x, scale), normalize_pair(weights.y, u.y, scale),
+                    normalize_pair(weights.z, u.z, scale), normalize_pair(weights.w, u.w, scale));
 }
 
 // Quantises channels 8 * vector and on of a token, by whole warps of neighbouring vectors; stores
@@ -86,6 +103,28 @@ __forceinline__ void store_quantized(const HcPreArgs& args, int token, int vecto
         group.codes;
     if (part == 0)
       args.row_scale[static_cast<u32>(token) * act_quant_scale_stride(HIDDEN) + k] = group.scale;
+  }
+}
+
+// The same, of group k by a whole warp, four neighbouring channels to a lane.
+template <int HIDDEN>
+__forceinline__ void store_quantized_group(const HcPreArgs& args, int token, int k, int lane,
+                                           uint2 y) {
+  const uint4 padded = make_uint4(y.x, y.y, 0, 0);
+  const u32 bits = __reduce_max_sync(0xffffffffu, fp8::largest_magnitude_bits(padded));
+  const int exponent = fp8::scale_exponent(__uint_as_float(bits));
+  const u32 codes = fp8::quantize(padded, fp8::inverse_power_of_two(exponent)).x;
+  const float scale =
+      bits > fp8::kInfinityBits ? __uint_as_float(0x7fffffffu) : fp8::power_of_two(exponent);
+  const i64 line = static_cast<i64>(k) * args.code_rows + token;
+  *reinterpret_cast<u32*>(args.codes + (line - token % 8) * 128 +
+                          fp8_tile_offset(token % 8, lane * 4)) = codes;
+  if (lane == 0) args.code_scale[line] = scale;
+  if (args.row_codes != nullptr) {
+    *reinterpret_cast<u32*>(args.row_codes + static_cast<i64>(token) * HIDDEN + k * 128 +
+                            lane * 4) = codes;
+    if (lane == 0)
+      args.row_scale[static_cast<u32>(token) * act_quant_scale_stride(HIDDEN) + k] = scale;
   }
 }
 

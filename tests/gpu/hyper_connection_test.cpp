@@ -37,7 +37,7 @@ TEST_CASE("every hc_pre variant agrees with the reference", "[gpu][families]") {
   if (!target) return;
   int variants = 0, worst = 0;
   for (auto problem : HcPre::sample_problems()) {
-    for (const int tokens : {1, 37}) {
+    for (const int tokens : {1, 12, 37, 100}) {
       problem.tokens = tokens;
       check_all<HcPre>(*target, problem, check_pre, variants, worst);
     }

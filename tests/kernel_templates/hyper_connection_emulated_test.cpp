@@ -37,6 +37,42 @@ std::vector<Case> hc_pre_cases() {
           {{.hidden = 256, .tokens = 6, .head = true, .after_sublayer = true}, head}};
 }
 
+/// Several blocks finish a token: several teams of them, and so many tokens that each block's
+/// Sinkhorn takes more than one round; halves of tiles; groups of channels that blocks and warps
+/// cannot share alike; weights that do not stay in registers.
+std::vector<Case> hc_pre_shared_cases() {
+  const HcPre::Params after{.HIDDEN = 512,
+                            .AFTER_SUBLAYER = true,
+                            .QUANTIZE = true,
+                            .SPLIT_K = 8,
+                            .WARPS = 4,
+                            .LANE_CHANNELS = 4,
+                            .TILE_TOKENS = 8,
+                            .FINISHERS = 4};
+  const HcPre::Params before{
+      .HIDDEN = 256, .SPLIT_K = 2, .WARPS = 4, .LANE_CHANNELS = 4, .FINISHERS = 2};
+  const HcPre::Params head{.HIDDEN = 256,
+                           .HEAD = true,
+                           .AFTER_SUBLAYER = true,
+                           .SPLIT_K = 8,
+                           .WARPS = 4,
+                           .TILE_TOKENS = 8,
+                           .FINISHERS = 2};
+  const HcPre::Params odd{.HIDDEN = 1152,
+                          .AFTER_SUBLAYER = true,
+                          .QUANTIZE = true,
+                          .SPLIT_K = 4,
+                          .WARPS = 4,
+                          .LANE_CHANNELS = 4,
+                          .TILE_TOKENS = 8,
+                          .FINISHERS = 2};
+  return {{{.hidden = 512, .tokens = 1, .after_sublayer = true, .quantize = true}, after},
+          {{.hidden = 512, .tokens = 21, .after_sublayer = true, .quantize = true}, after},
+          {{.hidden = 256, .tokens = 37}, before},
+          {{.hidden = 256, .tokens = 6, .head = true, .after_sublayer = true}, head},
+          {{.hidden = 1152, .tokens = 9, .after_sublayer = true, .quantize = true}, odd}};
+}
+
 }  // namespace
 
 TEST_CASE("hyper-connections in front of a sublayer agree with the reference, run thread by thread",
@@ -53,6 +89,15 @@ TEST_CASE("hyper-connections do not depend on the order that threads come in", "
     test::EmulatedTarget target(seed, 4);  // fewer multiprocessors: more tiles to a group
     const Case c = hc_pre_cases()[1];
     test::check_hc_pre(target, c.problem, c.params);
+  }
+}
+
+TEST_CASE("hyper-connections whose tokens several blocks finish agree with the reference",
+          "[cpu][kernel]") {
+  for (const std::uint64_t seed : {1, 2, 3}) {
+    test::EmulatedTarget target(seed);
+    for (const Case& c : hc_pre_shared_cases())
+      test::check_hc_pre(target, c.problem, c.params);
   }
 }
 

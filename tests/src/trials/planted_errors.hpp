@@ -50,8 +50,8 @@ inline const std::vector<PlantedError>& planted_errors() {
        "(exponent + 128) << 23"},
       // Elsewhere a factor, a place or a mask.
       {"q_norm_rope", "q_norm_rope.cuh", "(1.0f / DIMS)", "(2.0f / DIMS)"},
-      {"hc_pre", "common/hc_finish.cuh", "return pack_bf16(low_to_float(weight) *",
-       "return pack_bf16(2.0f * low_to_float(weight) *"},
+      {"hc_pre", "common/hc_finish.cuh", "return pack_bf16(low_to_float(weights) *",
+       "return pack_bf16(2.0f * low_to_float(weights) *"},
       {"hc_post", "hc_post.cuh", "f.pairs[p])", "f.pairs[p ^ 1])"},
       {"embedding", "embedding.cuh", "row * HIDDEN + vector * VECTOR",
        "row * HIDDEN + (vector ^ 1) * VECTOR"},

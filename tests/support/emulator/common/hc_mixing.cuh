@@ -1,0 +1,1 @@
+../../../../kernel_templates/common/hc_mixing.cuh
