@@ -11,6 +11,7 @@
 #include <exception>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -120,10 +121,8 @@ using Place = std::array<void*, 5>;
 }
 
 struct Fiber {
-  ucontext_t beginning;
   Place place;
-  Stack stack;
-  bool begun = false;
+  std::optional<Stack> stack;  // from its first turn until it is done
   Block* block = nullptr;
   Dim3 thread;
   int rank = 0;  // in the block
@@ -151,6 +150,7 @@ struct Machine {
   const std::function<void()>* kernel = nullptr;
   std::mt19937_64 random;
   Place scheduler;
+  ucontext_t beginning;  // of the fiber that runs for the first time
   std::vector<std::unique_ptr<Block>> blocks;
   std::vector<Cluster> clusters;
   std::vector<Fiber> fibers;
@@ -162,12 +162,7 @@ struct Machine {
 
   Fiber& fiber() { return fibers[static_cast<std::size_t>(current)]; }
   void leave() { change_to(fiber().place, scheduler); }
-  void go_on() {
-    if (std::exchange(fiber().begun, true))
-      change_to(scheduler, fiber().place);
-    else
-      begin(scheduler, fiber().beginning);
-  }
+  void go_on();
   void wake(int index) {
     ready.push_back(index);
     idle = 0;
@@ -199,12 +194,20 @@ void finish_cluster_phase(Cluster& cluster) {
   m.leave();
 }
 
-void prepare(Fiber& fiber) {
-  getcontext(&fiber.beginning);
-  fiber.beginning.uc_stack.ss_sp = fiber.stack.bytes();
-  fiber.beginning.uc_stack.ss_size = kStackBytes;
-  fiber.beginning.uc_link = nullptr;
-  makecontext(&fiber.beginning, enter, 0);
+void Machine::go_on() {
+  Fiber& now = fiber();
+  if (now.stack) {
+    change_to(scheduler, now.place);
+  } else {
+    now.stack.emplace();
+    getcontext(&beginning);
+    beginning.uc_stack.ss_sp = now.stack->bytes();
+    beginning.uc_stack.ss_size = kStackBytes;
+    beginning.uc_link = nullptr;
+    makecontext(&beginning, enter, 0);
+    begin(scheduler, beginning);
+  }
+  if (now.done) now.stack.reset();
 }
 
 void finish_phase(Barrier& barrier) {
@@ -302,7 +305,6 @@ void run(const Launch& launch, const std::function<void()>& kernel) {
           fiber.rank = static_cast<int>(t);
           fiber.thread = {t % launch.block.x, t / launch.block.x % launch.block.y,
                           t / (launch.block.x * launch.block.y)};
-          prepare(fiber);
           m.ready.push_back(static_cast<int>(next));
         }
         m.blocks.push_back(std::move(block));
