@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstring>
 #include <deque>
 #include <memory>
 #include <new>
@@ -30,7 +29,7 @@ class EmulatedTarget : public KernelTarget {
     return blocks_.back().get();
   }
   void fetch(const void* from, std::span<std::byte> to) override {
-    std::memcpy(to.data(), from, to.size());
+    std::copy_n(static_cast<const std::byte*>(from), to.size(), to.begin());
   }
   void prepare(const std::vector<jit::Variant>& variants) override {
     for (const jit::Variant& variant : variants)
