@@ -3,7 +3,8 @@
 // Launch contract (host twin: launch_shape in fp8_linear_sm90.space.hpp)
 //   grid (SPLIT_K, token tiles, blocks that share the strips)
 //     all resident at once when SPLIT_K > 1 and not CLUSTERED
-//   cluster CLUSTERED: (SPLIT_K, 1, 1), one strip per block; MULTICAST: (1, 2, 1); otherwise none
+//     one strip per block when CLUSTERED, or SPLIT_K > 1 and TOKENS >= 64
+//   cluster CLUSTERED: (SPLIT_K, 1, 1); MULTICAST: (1, 2, 1); otherwise none
 //   block (384)   arch sm_90a   smem fp8_linear_sm90_smem_bytes(...), dynamic
 //   programmatic dependent launch: yes
 //
@@ -31,6 +32,7 @@
 #include "common/ptx.cuh"
 #include "common/ring.cuh"
 #include "common/split_k.cuh"
+#include "common/split_k_staged.cuh"
 #include "common/wgmma.cuh"
 #include "fp8_linear_sm90.args.h"
 #ifndef INGOT_PARAMS_GENERATED  // editor and stand-alone nvcc see the defaults
@@ -49,6 +51,7 @@ static_assert(DEPTH == 1 || DEPTH == 2 || DEPTH == 4, "tiles are taken in ones, 
 static_assert(DEPTH <= STAGES, "started tiles lie in the ring");
 static_assert(!(CLUSTERED && MULTICAST), "a cluster serves one purpose");
 static_assert(!CLUSTERED || (SPLIT_K > 1 && SPLIT_K <= 8), "a portable cluster has 2 to 8 blocks");
+static_assert(!WARM_UP || SPLIT_K == 1 || CLUSTERED, "who splits K through L2 has another loop");
 
 constexpr int MATH_WARPS = 8, WEIGHT_WARP = 8, INPUT_WARP = 9, THREADS = 384;
 constexpr int X_TILE_BYTES = TOKENS * FP8_TILE;
@@ -59,6 +62,15 @@ constexpr int MMA_N = TOKENS;                // 128 lines with 128 tokens, 64 wi
 constexpr int BLOCKS = MMA_N / 8;            // fragments of 16 x 8 per warp
 constexpr int VECTOR = TOKENS_AS_M ? 2 : 1;  // fragments of a unit of exchange
 constexpr bool BULK_EXCHANGE = TOKENS >= 32;
+// Many tokens whose K is split through L2: multiply_split, of one strip.
+constexpr bool SPLIT_MANY = TOKENS_AS_M && SPLIT_K > 1 && !CLUSTERED;
+constexpr bool ONE_STRIP = CLUSTERED || SPLIT_MANY;
+// Two such splits of large tiles: each block finishes the half of the strip that the other one owns
+// first. That half lies first in the ring, too.
+constexpr bool HALVES = SPLIT_MANY && SPLIT_K == 2 && TOKENS == 128;
+// So many tiles are gone through by halves: long enough for the other block's sums to arrive; more
+// cost more than they hide, because a half takes some 450 cycles where it should take 330.
+constexpr int HALVED_TILES = STAGES < 4 ? STAGES : 4;
 // Many tokens need more than the 168 registers that 12 warps can have each.
 constexpr bool MOVE_REGISTERS = TOKENS >= 64;
 constexpr int QUANTIZED = 1, RING_IDLE = 2;  // named barriers
@@ -83,7 +95,8 @@ static_assert(EXCHANGED + MATH_WARPS * 8 ==
                   fp8_linear_sm90_smem_bytes(TOKENS, STAGES, RESIDENT_TILES, SPLIT_K, CLUSTERED),
               "host and device agree on the shared memory");
 
-static_assert(!CLUSTERED || !BULK_EXCHANGE || STAGES * FP8_TILE_BYTES >= TOKENS * 512,
+static_assert(!(CLUSTERED ? BULK_EXCHANGE : SPLIT_MANY && !HALVES) ||
+                  STAGES * FP8_TILE_BYTES >= TOKENS * 512,
               "partial sums are staged in the ring");
 
 using Ring = RingPlace<STAGES>;
@@ -109,7 +122,7 @@ __forceinline__ void for_each_stage(const Work& work, u32 shared, int skip, Ente
       if (ring.stage == 0) first_round = false;
     }
     skip = 0;
-    if (CLUSTERED) break;  // has one strip
+    if (ONE_STRIP) break;
   }
 }
 
@@ -119,14 +132,18 @@ __forceinline__ void copy_weights(const fp8_e4m3* split_tiles, int k, int stage,
                                   u64 policy) {
   const u32 full = shared + FULL + stage * 8;
   barrier::arrive_expect(full, FP8_TILE_BYTES);
+  const fp8_e4m3* const from = split_tiles + k * FP8_TILE_BYTES;
+  const u32 to = shared + stage * FP8_TILE_BYTES;
+  constexpr int HALF = FP8_TILE_BYTES / 2;
+  const int other_first = HALVES && blockIdx.x == 0 ? HALF : 0;
   if constexpr (MULTICAST) {  // each block of the pair reads half of a tile for both
-    constexpr int HALF = FP8_TILE_BYTES / 2;
     const int offset = static_cast<int>(blockIdx.y % 2) * HALF;
-    barrier::copy_bulk_multicast(shared + stage * FP8_TILE_BYTES + offset,
-                                 split_tiles + k * FP8_TILE_BYTES + offset, HALF, full, 3, policy);
+    barrier::copy_bulk_multicast(to + (offset ^ other_first), from + offset, HALF, full, 3, policy);
+  } else if constexpr (HALVES) {
+    barrier::copy_bulk(to + other_first, from, HALF, full, policy);
+    barrier::copy_bulk(to + (HALF ^ other_first), from + HALF, HALF, full, policy);
   } else {
-    barrier::copy_bulk(shared + stage * FP8_TILE_BYTES, split_tiles + k * FP8_TILE_BYTES,
-                       FP8_TILE_BYTES, full, policy);
+    barrier::copy_bulk(to, from, FP8_TILE_BYTES, full, policy);
   }
 }
 __forceinline__ const fp8_e4m3* split_tiles(const Fp8LinearArgs& args, const Work& work,
@@ -212,9 +229,10 @@ __forceinline__ void wait_for_tile(u32 shared, const Cursor& at) {
   if (X_RESIDENT && !QUANTIZE) barrier::wait(shared + INPUT_FULL + at.k * 8, 0);
 }
 
-__forceinline__ void hold_products(Sums& part) {
+template <int COUNT>
+__forceinline__ void hold_products(float (&part)[COUNT][4]) {
 #pragma unroll
-  for (int j = 0; j < BLOCKS; ++j)
+  for (int j = 0; j < COUNT; ++j)
 #pragma unroll
     for (int e = 0; e < 4; ++e)
       wgmma::hold(part[j][e]);
@@ -233,15 +251,16 @@ __forceinline__ Operands operands_of(u32 shared, const Cursor& at, int group) {
                                        (TOKENS == 128 ? second_half : 0));
   return TOKENS_AS_M ? Operands{inputs, weights} : Operands{weights, inputs};
 }
-// Starts part = the products of one tile.
-__forceinline__ void start_products(Sums& part, const Operands& of) {
+// Starts part = the products of one tile, or of the first COUNT * 8 lines of its B.
+template <int COUNT>
+__forceinline__ void start_products(float (&part)[COUNT][4], const Operands& of) {
   hold_products(part);
   wgmma::fence();
 #pragma unroll
   for (int step = 0; step < FP8_TILE / 32; ++step) {
     const u32 offset = step * wgmma::kStep32;
-    wgmma::mma_e4m3<MMA_N>(part, wgmma::tile_descriptor(of.a + offset),
-                           wgmma::tile_descriptor(of.b + offset), step > 0);
+    wgmma::mma_e4m3<COUNT * 8>(part, wgmma::tile_descriptor(of.a + offset),
+                               wgmma::tile_descriptor(of.b + offset), step > 0);
   }
   wgmma::commit();
 }
@@ -294,13 +313,16 @@ __forceinline__ Tile next_tile(u32 shared, const Cursor& at, float weight_scale,
   return {operands_of(shared, at, group), first * weight_scale, second * weight_scale,
           at.ring.stage};
 }
-__forceinline__ void add_scaled(Sums& sums, const Sums& part, const Tile& tile) {
+// @param FIRST  of the fragments of `sums` that `part` belongs to
+template <int FIRST = 0, int COUNT>
+__forceinline__ void add_scaled(Sums& sums, const float (&part)[COUNT][4], const Tile& tile) {
 #pragma unroll
-  for (int j = 0; j < BLOCKS; ++j) {
-    sums[j][0] = fmaf(part[j][0], tile.first, sums[j][0]);
-    sums[j][1] = fmaf(part[j][1], tile.first, sums[j][1]);
-    sums[j][2] = fmaf(part[j][2], tile.second, sums[j][2]);
-    sums[j][3] = fmaf(part[j][3], tile.second, sums[j][3]);
+  for (int j = 0; j < COUNT; ++j) {
+    float(&sum)[4] = sums[FIRST + j];
+    sum[0] = fmaf(part[j][0], tile.first, sum[0]);
+    sum[1] = fmaf(part[j][1], tile.first, sum[1]);
+    sum[2] = fmaf(part[j][2], tile.second, sum[2]);
+    sum[3] = fmaf(part[j][3], tile.second, sum[3]);
   }
 }
 
@@ -369,9 +391,10 @@ __forceinline__ void finish_strip(const Fp8LinearArgs& args, const Work& work, S
   }
 }
 
-__forceinline__ void clear(Sums& sums) {
+template <int COUNT>
+__forceinline__ void clear(float (&sums)[COUNT][4]) {
 #pragma unroll
-  for (int j = 0; j < BLOCKS; ++j)
+  for (int j = 0; j < COUNT; ++j)
 #pragma unroll
     for (int e = 0; e < 4; ++e)
       sums[j][e] = 0.0f;
@@ -394,7 +417,7 @@ struct WeightScales {
       return;
     }
     const auto first = upcoming;
-    if constexpr (!CLUSTERED) load(args, work, work.first_strip + work.step, lane);
+    if constexpr (!ONE_STRIP) load(args, work, work.first_strip + work.step, lane);
     current.take(first);
   }
   __forceinline__ void next(const Fp8LinearArgs& args, const Work& work, int strip, int lane) {
@@ -514,14 +537,145 @@ __forceinline__ void multiply_many(const Fp8LinearArgs& args, const Work& work, 
   wgmma::wait<0>();
 }
 
+// Tokens as M, K split through L2, one strip. What counts here is the end, where all blocks of the
+// card exchange sums at the same time: some 3,000 cycles for 32 KB each, most of them the way
+// through L2. With HALVES the last tiles, which all lie in the ring, are gone through twice, each
+// time for half of the strip's rows: the sums that the other block waits for are under way while
+// this block's own are finished.
+__forceinline__ void multiply_split(const Fp8LinearArgs& args, const Work& work, u32 shared,
+                                    int warp, int lane) {
+  const WeightScales scales(args, work, lane, false);
+  if (MULTICAST) barrier::wait_cluster();  // the sibling's barriers are set up
+
+  Sums sums, part;
+  clear(sums);
+  clear(part);
+  Cursor at(work);
+  // Of the first lane, so that the compiler sees that it is the same in all: then descriptors live
+  // in uniform registers, which the mma takes.
+  const int group = __shfl_sync(0xffffffffu, warp / 4, 0);
+  const u32 my_scales = shared + INPUT_SCALES + (warp_token(warp) + lane / 4) * 4;
+  const auto tile_at = [&](const Cursor& place) {
+    return next_tile(shared, place, scales.current.at(place.k), my_scales, group);
+  };
+  const auto arrived_tile = [&] {
+    wait_for_tile(shared, at);
+    return tile_at(at);
+  };
+  // Stages that nobody fills again are not freed: so with MULTICAST nothing is on its way to a
+  // sibling that may have ended.
+  const auto free_after = [&](const Tile& tile, int index) {
+    if (index + STAGES < work.tiles) free_stage(shared, tile.stage, lane);
+  };
+
+  const int whole = HALVES ? max(work.tiles - HALVED_TILES, 1) : work.tiles;
+  Tile tile = arrived_tile();
+  start_products(part, tile.operands);
+#pragma unroll 1
+  for (int done = 1; done < whole; ++done) {
+    at.advance(work);
+    const Tile next = arrived_tile();
+    wgmma::wait<0>();
+    hold_products(part);
+    add_scaled(sums, part, tile);
+    start_products(part, next.operands);
+    free_after(tile, done - 1);
+    tile = next;
+  }
+
+  const linear::Strip strip = linear::strip_at<Work::K_TILES>(args, work.first_strip);
+  const int out_tile = work.first_strip * gridDim.y + blockIdx.y;
+  const int token = work.token + warp_token(warp), end = work.token + work.rows;
+  if constexpr (HALVES) {
+    constexpr int HALF = (BLOCKS + 1) / 2, OWN = BLOCKS - HALF;  // fragments; the first owned one
+    constexpr u32 OWN_LINES = HALF * 8 * FP8_TILE / 16;          // behind the other block's
+    float half[HALF][4];
+    clear(half);
+    split_k::HandOver<HALF> hand_over(args.workspace, out_tile, warp, lane);
+    const auto& others = reinterpret_cast<const float(&)[HALF][4]>(sums[0]);
+    const int other_split = 1 - work.split;
+    if (whole == work.tiles) {  // a split of one tile
+      wgmma::wait<0>();
+      hold_products(part);
+      add_scaled(sums, part, tile);
+      hand_over.give(others, work.split);
+      hand_over.ask(other_split);
+    } else {
+      Cursor again = at;
+      at.advance(work);
+      Tile next = arrived_tile();
+      wgmma::wait<0>();
+      hold_products(part);
+      start_products(half, next.operands);
+      add_scaled(sums, part, tile);
+      free_after(tile, whole - 1);
+      tile = next;
+#pragma unroll 1
+      for (int done = whole + 1; done < work.tiles; ++done) {
+        at.advance(work);
+        next = arrived_tile();
+        wgmma::wait<0>();
+        hold_products(half);
+        add_scaled(sums, half, tile);
+        start_products(half, next.operands);
+        tile = next;
+      }
+      const auto own_half = [&](const Tile& of) {
+        return Operands{of.operands.a, of.operands.b + OWN_LINES};
+      };
+      again.advance(work);
+      next = tile_at(again);
+      wgmma::wait<0>();
+      hold_products(half);
+      add_scaled(sums, half, tile);
+      start_products(half, own_half(next));
+      tile = next;
+      hand_over.give(others, work.split);
+#pragma unroll 1
+      for (int done = whole + 1; done < work.tiles; ++done) {
+        again.advance(work);
+        next = tile_at(again);
+        wgmma::wait<0>();
+        hold_products(half);
+        add_scaled<OWN>(sums, half, tile);
+        start_products(half, own_half(next));
+        tile = next;
+      }
+      hand_over.ask(other_split);
+      wgmma::wait<0>();
+      hold_products(half);
+      add_scaled<OWN>(sums, half, tile);
+    }
+    auto& own = reinterpret_cast<float(&)[HALF][4]>(sums[OWN]);
+    hand_over.add_to(own, other_split);
+    linear::store_token_fragments(strip, own, token, end, work.split * (FP8_TILE / 2), 1, HALF / 2,
+                                  lane);
+    hand_over.put_back(other_split);
+  } else {
+    wgmma::wait<0>();
+    hold_products(part);
+    add_scaled(sums, part, tile);
+    split_k::reduce_staged<SPLIT_K>(
+        sums, args.workspace, out_tile, shared + warp * (BLOCKS * split_k::kFragmentBytes),
+        work.split, warp, lane, [] { ptx::sync_threads(RING_IDLE, MATH_WARPS * 32); },
+        [&](int unit, const float(&unit_sums)[2][4]) {
+          linear::store_token_fragments(strip, unit_sums, token, end,
+                                        (TOKENS == 128 ? 0 : warp / 4 * 64) + unit * 16, 1, 1,
+                                        lane);
+        });
+  }
+}
+
 __forceinline__ void multiply(const Fp8LinearArgs& args, const Work& work, u32 shared, int warp,
                               int lane) {
-  if constexpr (TOKENS_AS_M)
+  if constexpr (SPLIT_MANY)
+    multiply_split(args, work, shared, warp, lane);
+  else if constexpr (TOKENS_AS_M)
     multiply_many(args, work, shared, warp, lane);
   else
     multiply_few(args, work, shared, warp, lane);
   if (STORE_BULK) barrier::wait_stores();  // from memory that ends with the block
-  if (MULTICAST) {                         // the sibling still arrives at this block's barriers
+  if (MULTICAST && !SPLIT_MANY) {          // the sibling still arrives at this block's barriers
     barrier::arrive_cluster();
     barrier::wait_cluster();
   }

@@ -51,6 +51,7 @@ struct Fp8LinearSm90 {
     base = untuned_linear(
         base, problem.work(), {8, 16, 32, 64, 128}, {2, 4, 6, 8, 12}, {1, 2, 3, 4, 8},
         [=](const Params& c) { return smem_bytes(problem, c); }, device);
+    base = untuned_splits(base, problem, device);
     return Space<Params>(base)
         .axis(&Params::TOKENS, {8, 16, 32, 64, 128})
         .axis(&Params::STAGES, {2, 4, 5, 6, 8, 12})
@@ -79,17 +80,20 @@ struct Fp8LinearSm90 {
         .keep_if(
             "token tiles come in pairs where they share weights",
             [=](const Params& c) { return !c.MULTICAST || problem.token_tiles(c.TOKENS) % 2 == 0; })
-        .keep_if("a cluster has room for what it exchanges",
+        .keep_if("the ring has room for what is exchanged",
                  [](const Params& c) {
-                   return !c.CLUSTERED || c.STAGES * FP8_TILE_BYTES >= c.TOKENS * 512;
+                   return !(c.CLUSTERED || (splits_many(c) && !splits_halves(c))) ||
+                          c.STAGES * FP8_TILE_BYTES >= c.TOKENS * 512;
                  })
         .keep_if("a cluster has 2 to 8 blocks",
                  [](const Params& c) { return !c.CLUSTERED || (c.SPLIT_K > 1 && c.SPLIT_K <= 8); })
-        .keep_if("a cluster exchanges one strip",
+        .keep_if("a cluster, and splits of many tokens, exchange one strip",
                  [=](const Params& c) {
-                   return !c.CLUSTERED ||
+                   return !(c.CLUSTERED || splits_many(c)) ||
                           static_cast<int>(grid(problem, c, device).z) == problem.strips();
                  })
+        .keep_if("a loop is warmed up by many tokens, and not where they are split through L2",
+                 [](const Params& c) { return !c.WARM_UP || (is_many(c) && !splits_many(c)); })
         // From here on: legal, but cannot be the fastest.
         .keep_if("no token tile is mostly padding",
                  [=](const Params& c) {
@@ -148,11 +152,36 @@ struct Fp8LinearSm90 {
                  })
         .keep_if("sharing weights pays",
                  [](const Params& c) { return !c.MULTICAST || c.TOKENS >= 32; })
-        .keep_if("a loop is warmed up by many tokens",
-                 [](const Params& c) { return !c.WARM_UP || is_many(c); })
         .keep_if("most of the card has work", [=](const Params& c) {
           return c == base || 5 * block_count(grid(problem, c, device)) > device.sm_count;
         });
+  }
+
+  /// What many tokens whose K is split run with where nobody has tuned it. Where tiles of 128
+  /// tokens keep no more than half of the card busy, tiles of 64 have twice the blocks and half the
+  /// sums to exchange. Two token tiles share each read of the weights: as all blocks work side by
+  /// side, L2 is what they wait for.
+  static Params untuned_splits(Params base, const Problem& problem,
+                               const cu::DeviceLimits& device) {
+    const auto blocks = [&](const Params& c) { return block_count(grid(problem, c, device)); };
+    Params half = base;
+    half.TOKENS = FP8_LINEAR_SM90_TOKENS_AS_M;
+    if (base.TOKENS == 2 * half.TOKENS && splits_many(base) && !base.QUANTIZE &&
+        2 * blocks(base) <= device.sm_count) {
+      base = half;
+    }
+    if (!splits_many(base) || base.QUANTIZE || problem.token_tiles(base.TOKENS) == 1) return base;
+    base.MULTICAST = problem.token_tiles(base.TOKENS) % 2 == 0;
+    // No longer ring: 8 stages of small tiles were slower than 6.
+    base.STAGES = 4;
+    for (const int stages : {5, 6}) {
+      Params longer = base;
+      longer.STAGES = stages;
+      const bool fits = stages <= problem.split_k_tiles(base.SPLIT_K) &&
+                        smem_bytes(problem, longer) <= device.smem_per_block_bytes;
+      if (fits && (stages != 5 || base.TOKENS == 128)) base = longer;
+    }
+    return base;
   }
 
   static cu::LaunchShape launch_shape(const Problem& problem, const Params& c,
@@ -165,6 +194,12 @@ struct Fp8LinearSm90 {
   }
 
   static bool is_many(const Params& c) { return c.TOKENS >= FP8_LINEAR_SM90_TOKENS_AS_M; }
+  /// K is split through L2 for many tokens: another loop, of one strip (multiply_split).
+  static bool splits_many(const Params& c) { return is_many(c) && c.SPLIT_K > 1 && !c.CLUSTERED; }
+  /// Two such splits hand each other half of a large tile early, from registers.
+  static bool splits_halves(const Params& c) {
+    return splits_many(c) && c.SPLIT_K == 2 && c.TOKENS == 128;
+  }
   static int block_tiles(const Problem& problem, const Params& c, const cu::DeviceLimits& device) {
     return fp8_linear_block_tiles(problem, c.SPLIT_K, grid(problem, c, device));
   }

@@ -1,5 +1,6 @@
 #include <catch2/catch.hpp>
 
+#include "kernel_templates/fp8_linear_sm90.space.hpp"
 #include "tests/support/emulator/fp8_linear_variants.hpp"
 #include "tools/kernel_bench/linear_data.hpp"
 
@@ -49,5 +50,34 @@ TEST_CASE("fp8_linear_sm90 agrees with the reference, run thread by thread", "[c
     CHECK(comparison.good());
     for (std::uint64_t seed = 2; seed < 4; ++seed)
       CHECK(variant.run(launch, seed) == got);  // whatever order threads and copies come in
+  }
+}
+
+TEST_CASE("fp8_linear_sm90 splits K of 256 tokens over a card as it was fastest", "[cpu][kernel]") {
+  using Family = kernels::Fp8LinearSm90;
+  const auto limits = value_or_throw(cu::limits_of_arch("sm_90a"));
+  const auto untuned = [&](const kernels::Fp8LinearProblem& problem) {
+    const auto candidates = Family::space(problem, limits).candidates();
+    REQUIRE_FALSE(candidates.empty());
+    return candidates.front();
+  };
+  const auto wq_a = untuned({.rows = {1024}, .cols = 4096, .tokens = 256});
+  CHECK(wq_a.TOKENS == 64);  // tiles of 128 would keep 64 of 132 multiprocessors busy
+  CHECK(wq_a.SPLIT_K == 4);
+  CHECK(wq_a.MULTICAST);
+  CHECK(wq_a.STAGES == 6);
+  const auto wo_b = untuned({.rows = {4096}, .cols = 8192, .tokens = 256});
+  CHECK(wo_b.TOKENS == 128);
+  CHECK(wo_b.SPLIT_K == 2);
+  CHECK(wo_b.MULTICAST);
+  CHECK(wo_b.STAGES == 6);
+  // Every candidate of many tokens that splits K through L2 has a block for each strip.
+  for (const int tokens : {64, 128, 192, 256, 512}) {
+    const kernels::Fp8LinearProblem problem{.rows = {1024, 512}, .cols = 4096, .tokens = tokens};
+    for (const auto& params : Family::space(problem, limits).candidates()) {
+      if (!Family::splits_many(params)) continue;
+      CHECK(static_cast<int>(Family::grid(problem, params, limits).z) == problem.strips());
+      CHECK_FALSE(params.WARM_UP);
+    }
   }
 }

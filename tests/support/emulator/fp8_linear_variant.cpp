@@ -69,7 +69,7 @@ std::vector<std::uint16_t> run_variant(const Fp8LinearInputs& in, std::uint64_t 
 }  // namespace
 
 Fp8LinearVariant VARIANT() {
-  return {STRING(VARIANT), COLS, CLUSTERED, MULTICAST, TOKENS, run_variant};
+  return {STRING(VARIANT), COLS, kernels::ONE_STRIP, MULTICAST, TOKENS, run_variant};
 }
 
 }  // namespace ingot::test::emulator

@@ -1,0 +1,1 @@
+../../../../kernel_templates/common/split_k_staged.cuh
