@@ -71,6 +71,9 @@ static_assert(SPLIT_K % FINISHERS == 0, "blocks are dealt to tokens");
 static_assert((FINISHERS - 1) * BLOCK_GROUPS < GROUPS, "every finisher has channels");
 static_assert(COLUMN_THREADS >= TILE_TOKENS * QUADS, "a thread adds at most one word per tile");
 static_assert(HIDDEN % 8 == 0, "a stream is whole 16-byte vectors");
+// The extra warp has its weights before the launch's turn, where the registers that all warps then
+// have less in the mixing are not wanted there.
+constexpr bool MIXER_FIRST = SHARED_END && TILE_TOKENS == 8;
 constexpr int STREAMS_MADE = 2;  // named barrier: a warp of the columns, the extra one
 
 }  // namespace ingot::kernels
@@ -179,7 +182,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   if (mixes_columns) {
     if (STATIONARY) weights.load(args, chunk, lane);
     if (SHARED_END) end_weights.load(args, finisher, warp, lane);
-  } else {
+  } else if (MIXER_FIRST) {
     mixer.load(args, lane);
   }
   release_successor();
@@ -199,6 +202,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const int last = (tiles - 1 - static_cast<int>(blockIdx.y)) / static_cast<int>(gridDim.y);
   const int count = (last + 1) * TILE_TOKENS;  // of the group
   float* const matrices = reinterpret_cast<float*>(shared + SIZES.mixes);
+  if (!MIXER_FIRST && !mixes_columns) mixer.load(args, lane);
   float comb[HC_STREAMS];  // a column
   int unstored = -1;       // the token whose post is in the extra warp's registers
   // `post` and `comb` may be post_in and comb_in, which another finisher reads when it makes the

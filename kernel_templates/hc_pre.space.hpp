@@ -102,11 +102,8 @@ struct HcPre {
         .keep_if(
             "a thread's share of a token stays in registers",
             [=](const Params& c) { return c == base || c.HIDDEN <= 1024 * c.WARPS * c.FINISHERS; })
-        .keep_if("a lane's rows and weights stay in registers beside its share of a token",
-                 [](const Params& c) {
-                   return c.FINISHERS == 1 || c.TILE_TOKENS == 8 || c.LANE_CHANNELS == 2 ||
-                          c.WARPS == 4;
-                 })
+        .keep_if("nine warps have no registers for four channels to a lane",
+                 [](const Params& c) { return c.LANE_CHANNELS == 2 || c.WARPS == 4; })
         .keep_if("tiles are as long as there are tokens for",
                  [=](const Params& c) {
                    return problem.tokens <= 8    ? c.TILE_TOKENS == 8

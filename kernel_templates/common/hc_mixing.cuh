@@ -210,7 +210,7 @@ __forceinline__ void mix_tile(const HcPreArgs& args, const Weights& kept, Rows& 
     for (int finisher = 0; finisher < FINISHERS; ++finisher)
       ptx::store_relaxed(to + finisher * (SPLIT_K * QUADS * 16), split_k::as_words(total));
   }
-  if (next < args.tokens) ptx::sync_threads(1, COLUMN_THREADS);
+  if (!SHARED_END || next < args.tokens) ptx::sync_threads(1, COLUMN_THREADS);
 }
 
 // The GATHERING warps: adds a token's sums over the splits; leaves one share per warp in shared

@@ -108,7 +108,7 @@ __forceinline__ void balance(const float (&c)[HC_STREAMS][HC_STREAMS], float (&o
 #pragma unroll
   for (int j = 0; j < HC_STREAMS; ++j)
     q[j] = 1.0f;
-#pragma unroll 2
+#pragma unroll 1
   for (int i = 1; i < iterations; ++i) {
 #pragma unroll
     for (int k = 0; k < HC_STREAMS; ++k)
