@@ -75,7 +75,8 @@ class Planning {
   std::vector<KernelUse> add_uses(const std::string& arch, const cu::DeviceLimits& limits) {
     const PlanScope scope{.tp_size = options_.tp_size,
                           .batch_buckets = options_.batch_buckets,
-                          .context_buckets = options_.context_buckets};
+                          .context_buckets = options_.context_buckets,
+                          .disabled = overrides_.disabled};
     std::vector<KernelUse> uses = value_or_throw(kernel_uses(config_, scope, limits));
     std::vector<TuningRequest> requests;
     for (const KernelUse& use : uses)

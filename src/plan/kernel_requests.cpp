@@ -15,7 +15,8 @@ namespace {
 /// Collects the uses of kernels.
 class Requests {
  public:
-  explicit Requests(const cu::DeviceLimits& device) : device_(device) {}
+  Requests(const cu::DeviceLimits& device, const PlanScope& scope)
+      : device_(device), scope_(scope) {}
 
   /// One use, which any of the families may serve.
   template <class First, class... Others>
@@ -39,10 +40,15 @@ class Requests {
   }
 
   const cu::DeviceLimits& limits() const { return device_; }
+  bool disables(std::string_view family) const {
+    return std::find(scope_.disabled.begin(), scope_.disabled.end(), family) !=
+           scope_.disabled.end();
+  }
   std::vector<KernelUse> take() { return std::move(uses_); }
 
  private:
   const cu::DeviceLimits& device_;
+  const PlanScope& scope_;
   std::vector<KernelUse> uses_;
 };
 
@@ -162,7 +168,7 @@ Result<std::vector<KernelUse>> kernel_uses(const ModelConfig& config, const Plan
   if (auto window = require_window_in_ring(config); !window) {
     return tl::unexpected(window.error());
   }
-  Requests requests(device);
+  Requests requests(device, scope);
   try {
     for (const StepBucket& bucket : step_buckets(config, scope))
       StepKernels::want(requests, config, step_problems(config, scope.tp_size, bucket));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "kernel_templates/family.hpp"
@@ -17,6 +18,8 @@ struct PlanScope {
   /// only.
   std::vector<int> batch_buckets{1};
   std::vector<std::int64_t> context_buckets{4096};  ///< longest context that a bucket serves
+  /// Families that a user does without: where one takes the place of several, those are planned.
+  std::vector<std::string> disabled = {};
 };
 
 /// One use of a kernel: a problem, and the families that may serve it.

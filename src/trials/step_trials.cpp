@@ -52,13 +52,38 @@ executor::WeightOptions weight_options(int tp_size) {
   return {.tp_rank = 0, .tp_size = tp_size, .expert_sets = kExpertSets};
 }
 
+/// Whether a step goes without a family: its tuning may be one where the user disables it.
+bool left_out(std::string_view family, bool joined) {
+  return !joined && family == ingot::kernels::SharedExpertFew::kStem;
+}
+
+/// A library's kernels of steps with or without the family that takes the place of several.
+class Wants {
+ public:
+  Wants(executor::KernelLibrary& library, bool joined) : library_(library), joined_(joined) {}
+
+  template <class First, class... Others>
+  StepKernels::Slot want(const typename First::Problem& problem) {
+    return library_.want<First, Others...>(problem);
+  }
+  const cu::DeviceLimits& limits() const { return library_.limits(); }
+  bool pins(std::string_view family) const { return library_.pins(family); }
+  bool disables(std::string_view family) const {
+    return left_out(family, joined_) || library_.disables(family);
+  }
+
+ private:
+  executor::KernelLibrary& library_;
+  bool joined_;
+};
+
 /// Looks for a problem among those of a step, without a look at the candidates.
 class Finder {
  public:
   using Slot = StepKernels::Slot;
   Finder(const cu::DeviceLimits& limits, const std::vector<std::string>& families,
-         const std::vector<ProblemField>& problem)
-      : limits_(limits), families_(families), problem_(problem) {}
+         const std::vector<ProblemField>& problem, bool joined)
+      : limits_(limits), families_(families), problem_(problem), joined_(joined) {}
 
   template <class First, class... Others>
   Slot want(const typename First::Problem& problem) {
@@ -70,12 +95,14 @@ class Finder {
     return 0;
   }
   const cu::DeviceLimits& limits() const { return limits_; }
+  bool disables(std::string_view family) const { return left_out(family, joined_); }
   bool found() const { return found_; }
 
  private:
   const cu::DeviceLimits& limits_;
   const std::vector<std::string>& families_;
   const std::vector<ProblemField>& problem_;
+  bool joined_;
   bool found_ = false;
 };
 
@@ -109,6 +136,7 @@ struct StepTrials::Rig {
   std::vector<EdgeCase> cases;
   std::vector<cu::DeviceBuffer> kept;  // by edge case: the buffers in front of launch `kept_at`
   std::size_t kept_at = 0;             // 0: nothing is kept
+  bool kept_joined = true;             // of the step as kernels_of() has it
 
   static PageShare share(std::int64_t context, std::int64_t page_tokens, int sequences,
                          std::uint64_t page_bytes) {
@@ -218,17 +246,18 @@ StepTrials::~StepTrials() {
   }
 }
 
-const StepKernels& StepTrials::kernels_of(const StepBucket& bucket) {
-  const auto known = wanted_.find(bucket);
+const StepKernels& StepTrials::kernels_of(const StepBucket& bucket, bool joined) {
+  const auto known = wanted_.find({bucket, joined});
   if (known != wanted_.end()) return known->second;
   const StepProblems problems = step_problems(scope_.config, scope_.tp_size, bucket);
-  StepKernels kernels = StepKernels::want(library_, scope_.config, problems);
+  Wants wants(library_, joined);
+  StepKernels kernels = StepKernels::want(wants, scope_.config, problems);
   // Sums over ranks are left out: the rank's own take their place.
   if (problems.rank_sum) {
     kernels.expert_sum = library_.want<ingot::kernels::ExpertSum>(problems.expert_sum);
     kernels.all.push_back(kernels.expert_sum);
   }
-  return wanted_.emplace(bucket, std::move(kernels)).first->second;
+  return wanted_.emplace(std::pair(bucket, joined), std::move(kernels)).first->second;
 }
 
 StepTrials::Rig& StepTrials::rig_of(const StepBucket& bucket) {
@@ -252,11 +281,14 @@ StepTrials::Rig& StepTrials::rig_of(const StepBucket& bucket) {
 Result<std::vector<std::string>> StepTrials::enter(const std::vector<std::string>& families,
                                                    const std::vector<ProblemField>& problem) {
   leave();
-  for (const StepBucket& bucket : scope_.buckets) {
-    Finder finder(library_.limits(), families, problem);
+  // Each step as it usually is, then as a user may have forced it.
+  for (std::size_t i = 0; i < 2 * scope_.buckets.size(); ++i) {
+    const StepBucket& bucket = scope_.buckets[i % scope_.buckets.size()];
+    const bool joined = i < scope_.buckets.size();
+    Finder finder(library_.limits(), families, problem, joined);
     StepKernels::want(finder, scope_.config, step_problems(scope_.config, scope_.tp_size, bucket));
     if (!finder.found()) continue;
-    const StepKernels& kernels = kernels_of(bucket);
+    const StepKernels& kernels = kernels_of(bucket, joined);
     const auto slot = std::find_if(kernels.all.begin(), kernels.all.end(), [&](Slot one) {
       const TuningRequest& request = library_.request(one);
       return request.problem == problem && request.families() == families;
@@ -267,6 +299,7 @@ Result<std::vector<std::string>> StepTrials::enter(const std::vector<std::string
     Entered& e = *entered_;
     e.slot = *slot;
     e.rig = &rig_of(bucket);
+    if (std::exchange(e.rig->kept_joined, joined) != joined) e.rig->kept_at = 0;  // other launches
     e.scratch_bytes = scratch_of(library_, kernels, bucket);
     e.scratch_bytes.make_room_for(library_.most_scratch(e.slot));
     const auto allocate = [&](std::int64_t bytes) {
@@ -343,7 +376,7 @@ void StepTrials::capture_cases() {
       cu::launch(stream_, launches[i].kernel->kernel.function(), launches[i].kernel->shape,
                  launches[i].args.data());
     }
-    if (scope_.tp_size > 1 && rig.bucket.sampled && e.slot == kernels_of(rig.bucket).sample)
+    if (scope_.tp_size > 1 && rig.bucket.sampled && e.slot == kernels_of(rig.bucket, true).sample)
       repeat_logits(rig);
     driver.check(driver.cuMemcpyDtoDAsync_v2(rig.kept[c].address(), buffers.at, buffers.bytes,
                                              stream_.raw()),

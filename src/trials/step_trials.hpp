@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/cuda/context.hpp"
@@ -66,7 +67,8 @@ class StepTrials final : public TrialRunner {
     executor::ReadyKernel kernel;
   };
 
-  const StepKernels& kernels_of(const StepBucket& bucket);
+  /// @param joined  with the family that takes the place of several, where the step has it
+  const StepKernels& kernels_of(const StepBucket& bucket, bool joined);
   Rig& rig_of(const StepBucket& bucket);
   void leave();
   void fill_scratch(unsigned char any) const;
@@ -87,7 +89,7 @@ class StepTrials final : public TrialRunner {
   cu::Stream stream_;
   executor::DeviceWeights weights_;
   executor::KernelLibrary library_;
-  std::map<StepBucket, StepKernels> wanted_;
+  std::map<std::pair<StepBucket, bool>, StepKernels> wanted_;
   std::vector<std::unique_ptr<Rig>> rigs_;  // the one used last at the end
   PinnedBytes host_;
   std::unique_ptr<Entered> entered_;

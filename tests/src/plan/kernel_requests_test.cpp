@@ -454,6 +454,10 @@ TEST_CASE("the shared expert and the router of few tokens are one launch where t
   Families without = hopper;
   without.disabled = "shared_expert_few";
   CHECK_FALSE(joined(stems(without, {.rows = 1})));
+  const auto planned =
+      value_or_throw(kernel_requests(config, {.disabled = {"shared_expert_few"}}, hopper.device));
+  CHECK(families_in(planned).contains("router_topk"));
+  CHECK_FALSE(families_in(planned).contains("shared_expert_few"));
   // Fewer multiprocessors than blocks; less shared memory than weights.
   Families smaller = hopper;
   smaller.device.sm_count = 114;
