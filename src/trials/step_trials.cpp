@@ -282,9 +282,9 @@ Result<std::vector<std::string>> StepTrials::enter(const std::vector<std::string
                                                    const std::vector<ProblemField>& problem) {
   leave();
   // Each step as it usually is, then as a user may have forced it.
-  for (std::size_t i = 0; i < 2 * scope_.buckets.size(); ++i) {
-    const StepBucket& bucket = scope_.buckets[i % scope_.buckets.size()];
-    const bool joined = i < scope_.buckets.size();
+  for (std::size_t step = 0; step < 2 * scope_.buckets.size(); ++step) {
+    const StepBucket& bucket = scope_.buckets[step % scope_.buckets.size()];
+    const bool joined = step < scope_.buckets.size();
     Finder finder(library_.limits(), families, problem, joined);
     StepKernels::want(finder, scope_.config, step_problems(scope_.config, scope_.tp_size, bucket));
     if (!finder.found()) continue;
