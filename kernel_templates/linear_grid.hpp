@@ -75,10 +75,11 @@ Params untuned_linear(Params base, const LinearWork& work, std::initializer_list
 }
 
 /// The axes and rules that linears with TOKENS, STAGES and SPLIT_K (and perhaps X_RESIDENT) share.
-/// @param smem_bytes  of a candidate
+/// @param smem_bytes   of a candidate
+/// @param most_stages  of a ring
 template <class Params, class SmemBytes>
 Space<Params> linear_space(const Params& base, const LinearWork& work, SmemBytes smem_bytes,
-                           const cu::DeviceLimits& device) {
+                           const cu::DeviceLimits& device, int most_stages = 12) {
   const auto grid = [=](const Params& c) {
     return work.grid(c.TOKENS, c.SPLIT_K, device.sm_count);
   };
@@ -102,6 +103,8 @@ Space<Params> linear_space(const Params& base, const LinearWork& work, SmemBytes
       .keep_if("splits run at the same time",
                [=](const Params& c) { return c.SPLIT_K == 1 || blocks(c) <= device.sm_count; })
       // From here on: legal, but cannot be the fastest.
+      .keep_if("the ring leaves room for what it runs beside",
+               [=](const Params& c) { return c.STAGES <= most_stages; })
       .keep_if(
           "no token tile is mostly padding",
           [=](const Params& c) { return c == base || c.TOKENS == 8 || c.TOKENS < 2 * work.tokens; })
@@ -118,7 +121,8 @@ Space<Params> linear_space(const Params& base, const LinearWork& work, SmemBytes
                  Params longer = c;
                  longer.STAGES = longer.STAGES * 2 - 1;
                  return c == base || c.STAGES >= work.block_tiles(c.SPLIT_K, grid(c)) ||
-                        smem_bytes(longer) > device.smem_per_block_bytes;
+                        smem_bytes(longer) > device.smem_per_block_bytes ||
+                        longer.STAGES > most_stages;
                })
       .keep_if("most of the card has work",
                [=](const Params& c) { return c == base || 3 * blocks(c) > device.sm_count; });
