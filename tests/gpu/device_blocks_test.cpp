@@ -109,13 +109,13 @@ class BlockCheck {
                               scratch_.take(scratch_of(library_, kernels_, bucket_)));
     upload();
     for (const StepLaunch& launch : program.launches()) {
-      before(launch);
       if (launch.layer <= 0) fmt::print("  {} of layer {}\n", launch.name, launch.layer);
       cu::launch(stream_, launch.kernel->kernel.function(), launch.kernel->shape,
                  launch.args.data());
       INFO(launch.name << " of layer " << launch.layer);
       stream_.synchronize();
       after(launch);
+      replace_input(launch);
     }
     // A launch that got another name is compared with nothing.
     const bool joined = kernels_.shared_with_router;
@@ -218,13 +218,13 @@ class BlockCheck {
     store(stream_, b_.z_scale, scales);
   }
 
-  void before(const StepLaunch& launch) {
-    if (launch.name == "wq_a, wkv") {
-      if (const auto* input = dumped(launch.layer, "attn_in")) inject(*input);
-    }
-    if (launch.name == "shared w1, w3" || launch.name == kSharedWithRouter) {
-      if (const auto* input = dumped(launch.layer, "ffn_in")) inject(*input);
-    }
+  /// Behind a hyper-connection: whichever launch of the sublayer comes first.
+  void replace_input(const StepLaunch& launch) {
+    const char* const what = launch.name == "attention hyper-connection" ? "attn_in"
+                             : launch.name == "expert hyper-connection"  ? "ffn_in"
+                                                                         : nullptr;
+    if (what == nullptr) return;
+    if (const auto* input = dumped(launch.layer, what)) inject(*input);
   }
 
   void compare(int layer, const char* what, const std::vector<float>& all, double limit,
