@@ -13,6 +13,9 @@ Family family_of() {
               [](const cu::DeviceLimits& device) {
                 std::vector<VariantSet> sets;
                 for (const auto& problem : F::sample_problems()) {
+                  if constexpr (requires { F::takes(problem, device); }) {
+                    if (!F::takes(problem, device)) continue;
+                  }
                   sets.push_back(variants_of<F>(problem, device));
                 }
                 return sets;

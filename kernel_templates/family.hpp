@@ -69,7 +69,7 @@ TuningRequest tuning_request_of(const Problem& problem, const std::vector<Varian
 struct Family {
   std::string stem;
   bool (*runs_on)(const cu::DeviceLimits& device) = nullptr;
-  /// The variants of each of the family's sample problems.
+  /// The variants of each of the family's sample problems that it takes on such a card.
   std::vector<VariantSet> (*samples)(const cu::DeviceLimits& device) = nullptr;
   /// Every parameter with its default.
   std::vector<jit::ParamValue> defaults;

@@ -47,6 +47,7 @@ EngineRank::EngineRank(int rank, int ranks, DeviceRank parts, const ModelConfig&
 EngineRank::~EngineRank() {
   try {
     stream.synchronize();
+    beside.synchronize();  // a step that failed half-way has not joined it
   } catch (const EngineError&) {
     // The device is lost; what is left is to free what the driver still lets us free.
   }
