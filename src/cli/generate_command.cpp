@@ -291,6 +291,29 @@ class GenerateRun {
   bool gave_up_waiting_ = false;
 };
 
+/// Refuses statistics that would be written over what the run reads or writes, or over a file that
+/// nobody gave up. Pipes and devices are nobody's loss.
+void check_stats_place(const GenerateOptions& options) {
+  namespace fs = std::filesystem;
+  if (options.stats.empty()) return;
+  const auto refuse = [&](std::string_view why) {
+    throw EngineError(ErrorCode::invalid_argument,
+                      fmt::format("writing statistics to {}: {}", options.stats.string(), why));
+  };
+  fs::path partial = options.output;
+  partial += ".partial";
+  for (const fs::path& file : {options.input, options.output, partial, options.line_template}) {
+    std::error_code error;
+    const bool same_name = !file.empty() && fs::weakly_canonical(file, error) ==
+                                                fs::weakly_canonical(options.stats, error);
+    if (same_name || fs::equivalent(file, options.stats, error))
+      refuse("the run reads or writes that file itself; name another file");
+  }
+  std::error_code error;
+  if (!options.force && !options.resume && fs::is_regular_file(options.stats, error))
+    refuse("it is there already; give --force to replace it, or name another file");
+}
+
 int run_merge(const GenerateOptions& options) {
   const bool text = options.format == "text" || options.input.extension() == ".txt";
   const BatchFormat format = text ? BatchFormat::text : BatchFormat::jsonl;
@@ -355,6 +378,7 @@ int run_generate(const GenerateOptions& options) {
   const BatchFormat format = format_of(options);
   InputFile input(options.input, format);
   value_or_throw(OutputFile::check(options.output, options.input, existing_of(options)));
+  check_stats_place(options);
   if (!options.line_template.empty()) (void)read_template(options);
   Earlier earlier;
   if (options.resume) earlier = look_back(options, format, input);

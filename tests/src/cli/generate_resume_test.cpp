@@ -494,6 +494,40 @@ TEST_CASE("a line of plain text that is no text fails alone", "[cpu][cli]") {
   CHECK(generate(folder / "in.txt", folder / "out", {"--resume"}).status == 1);
 }
 
+TEST_CASE("statistics never take the place of a file of the run, or of one that nobody gave up",
+          "[cpu][cli]") {
+  const TempDir folder;
+  const fs::path in = folder / "in.jsonl", out = folder / "out", other = folder / "notes";
+  const std::string lines = line("0", 2);
+  write_file(in, lines);
+  write_file(folder / "template.json", R"({"prompt": "{{text}}"})");
+  write_file(other, "notes\n");
+  fs::create_symlink(in, folder / "link");
+  const auto refused = [&](const fs::path& stats, std::vector<std::string> more = {}) {
+    more.insert(more.end(), {"--stats", stats.string()});
+    const auto ran = generate(in, out, more);
+    CAPTURE(stats, ran.err);
+    CHECK(ran.status == 2);
+    CHECK(ran.err.find("writing statistics to " + stats.string()) != std::string::npos);
+    CHECK(std::count(ran.err.begin(), ran.err.end(), '\n') == 1);
+    CHECK(read_file(in) == lines);
+    CHECK(read_file(other) == "notes\n");
+    CHECK(!fs::exists(out));
+  };
+  for (const std::vector<std::string>& more : {std::vector<std::string>{}, {"--force"}}) {
+    refused(in, more);
+    refused(folder / "link", more);
+    refused(out, more);
+    refused(folder / "out.partial", more);
+  }
+  refused(folder / "template.json", {"--force", "--template", folder / "template.json"});
+  CHECK(read_file(folder / "template.json") == R"({"prompt": "{{text}}"})");
+  refused(other);
+  const auto replaced = generate(in, out, {"--force", "--stats", other});
+  CHECK(replaced.status == 0);
+  CHECK(read_file(other).find("\"answered\": 1") != std::string::npos);
+}
+
 TEST_CASE("statistics that cannot be written are said to be missing, once", "[cpu][cli]") {
   const TempDir folder;
   std::string input;
