@@ -147,12 +147,14 @@ EngineRanks::~EngineRanks() {
 void EngineRanks::connect(std::shared_ptr<const nccl::NcclApi> nccl) {
   std::vector<PeerLinks*> links;
   std::vector<float*> logits;
+  std::vector<std::byte*> memory;
   for (const auto& rank : ranks_) {
     links.push_back(&*rank->links);
     logits.push_back(rank->memory.buffers().logits);
+    memory.push_back(rank->memory.memory().as<std::byte>());
   }
   if (nccl == nullptr) {
-    run([&](EngineRank& rank) { rank.links->connect(links, logits); });
+    run([&](EngineRank& rank) { rank.links->connect(links, logits, memory); });
   } else {
     const nccl::ncclUniqueId id = nccl::Comm::make_id(*nccl);
     run([&](EngineRank& rank) {

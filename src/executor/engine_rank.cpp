@@ -40,7 +40,9 @@ EngineRank::EngineRank(int rank, int ranks, DeviceRank parts, const ModelConfig&
       library(context, *source.kernels, source.records.get(),
               TuningScope{.device = source.device, .tp_size = tp_size, .policy = source.policy},
               source.overrides) {
-  if (tp_size > 1) links.emplace(context, stream, config, tp_rank, tp_size, options.peer_limit_ms);
+  if (tp_size > 1) {
+    links.emplace(context, stream, config, tp_rank, tp_size, step_rows, options.peer_limit_ms);
+  }
   stream.synchronize();
 }
 

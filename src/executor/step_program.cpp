@@ -171,10 +171,21 @@ class Builder {
       sum_ranks("embedding sum", k_.embedding_sum, nullptr, b_.f, b_.streams[0], config_.hc_mult);
   }
 
-  /// Adds over all ranks, as many rows at a time as the links have room for.
+  /// Adds over all ranks.
   /// @param copies  times that the sum is written
   void sum_ranks(std::string_view name, KernelLibrary::Slot slot, const float* sums,
                  const kernels::bf16* values, kernels::bf16* out, int copies = 1) {
+    if (k_.sums_at_once) {
+      kernels::AllReduceWideArgs args = links_->wide_reduce_args();
+      args.sums = sums;
+      args.values = values;
+      for (int rank = 0; rank < links_->ranks(); ++rank)
+        args.out[rank] = links_->of_rank(rank, out);
+      args.tokens = rows_;
+      args.hidden = config_.hidden_size;
+      add(name, slot, args, {});
+      return;
+    }
     const int slice = std::min(rows_, kMostSliceRows);
     for (int row = 0; row < rows_; row += slice) {
       const std::int64_t first = std::int64_t{row} * config_.hidden_size;

@@ -41,7 +41,8 @@ constexpr int kMostGateTokens = 64;
 constexpr int kBatchFreeRows = kMostNarrowRows;
 /// The window ring of a sequence: 128 entries and those of a narrow step, in whole pages.
 constexpr int kWindowRing = 384;
-/// Rows of one launch of the routed experts in a wide step, and of a sum over ranks.
+/// Rows of one launch of the routed experts in a wide step, and of a sum over ranks, where slices
+/// of it are launched one by one.
 constexpr int kMostSliceRows = 256;
 /// Scores of index keys that a launch may make; with longer contexts a step takes several.
 constexpr std::int64_t kMostIndexScores = std::int64_t{1} << 26;

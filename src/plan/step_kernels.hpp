@@ -1,9 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <vector>
 
+#include "kernel_templates/all_reduce_wide.space.hpp"
 #include "kernel_templates/bf16_linear_sm90.space.hpp"
 #include "kernel_templates/fp8_linear.space.hpp"
 #include "kernel_templates/fp8_linear_sm90.space.hpp"
@@ -39,6 +41,7 @@ struct StepKernels {
       embedding_sum{}, attention_sum{}, rank_sum{}, logits{}, sample{};
   bool shared_with_router = false;  ///< the shared expert and the router are one launch
   bool grouped = false;             ///< the routed experts go by expert; else in slices of rows
+  bool sums_at_once = false;        ///< sums over ranks take all rows; else slices of them
   std::vector<Slot> all;            ///< those that this model's steps launch
 
   /// Wants every kernel of the bucket that the model's layers launch.
@@ -133,16 +136,33 @@ StepKernels::Slot want_fp8_linear(Collector& collector, const kernels::Fp8Linear
   return collector.template want<Fp8LinearSm90, Fp8Linear>(problem);
 }
 
-/// Whether the shared expert and the router go in one launch. It is no candidate beside another
-/// kernel, as it takes the place of four; so a user who disables it is heard here.
+/// Whether a user goes without a family that is no candidate beside another, as it takes the place
+/// of several launches: that is heard where launches are chosen.
+template <class Family, class Collector>
+bool is_disabled(const Collector& collector) {
+  if constexpr (requires { collector.disables(Family::kStem); }) {
+    return collector.disables(Family::kStem);
+  } else {
+    return false;
+  }
+}
+
+/// Whether the shared expert and the router go in one launch.
 template <class Collector>
 bool shares_with_router(const Collector& collector, const StepProblems& p) {
   using kernels::SharedExpertFew;
-  if constexpr (requires { collector.disables(SharedExpertFew::kStem); }) {
-    if (collector.disables(SharedExpertFew::kStem)) return false;
-  }
-  return p.shared_router && SharedExpertFew::runs_on(collector.limits()) &&
+  return p.shared_router && !is_disabled<SharedExpertFew>(collector) &&
+         SharedExpertFew::runs_on(collector.limits()) &&
          SharedExpertFew::takes(*p.shared_router, collector.limits());
+}
+
+/// Whether a sum over ranks takes all rows at once. Of few it is the sooner there with counts
+/// beside its words, all_reduce's, whose inboxes are for slices of rows.
+template <class Collector>
+bool sums_take_all_rows(const Collector& collector, const kernels::AllReduceProblem& problem) {
+  using kernels::AllReduceWide;
+  return problem.tokens > kMostSliceRows && !is_disabled<AllReduceWide>(collector) &&
+         AllReduceWide::runs_on(collector.limits()) && AllReduceWide::takes(problem);
 }
 
 /// One product of grouped experts; nullopt where no family has a variant.
@@ -245,9 +265,18 @@ StepKernels StepKernels::want(Collector& collector, const ModelConfig& config,
     linear(k.shared_down, p.shared_down);
   }
   if (p.rank_sum) {
-    add.template operator()<kernels::AllReduce>(k.embedding_sum, *p.embedding_sum);
-    add.template operator()<kernels::AllReduce>(k.attention_sum, *p.attention_sum);
-    add.template operator()<kernels::AllReduce>(k.rank_sum, *p.rank_sum);
+    k.sums_at_once = sums_take_all_rows(collector, *p.rank_sum);
+    const auto sum = [&](Slot& to, kernels::AllReduceProblem problem) {
+      if (k.sums_at_once) {
+        add.template operator()<kernels::AllReduceWide>(to, problem);
+      } else {
+        problem.tokens = std::min(problem.tokens, kMostSliceRows);
+        add.template operator()<kernels::AllReduce>(to, problem);
+      }
+    };
+    sum(k.embedding_sum, *p.embedding_sum);
+    sum(k.attention_sum, *p.attention_sum);
+    sum(k.rank_sum, *p.rank_sum);
     add.template operator()<kernels::AllGather>(k.logits, *p.logits);
   } else {
     add.template operator()<kernels::ExpertSum>(k.expert_sum, p.expert_sum);

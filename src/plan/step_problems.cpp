@@ -153,7 +153,7 @@ StepProblems step_problems(const ModelConfig& config, int tp, const StepBucket& 
   if (tp > 1) {
     p.embedding_sum = {.ranks = tp,
                        .hidden = hidden,
-                       .tokens = std::min(rows, kMostSliceRows),
+                       .tokens = rows,
                        .has_sums = false,
                        .has_values = true,
                        .copies = config.hc_mult,

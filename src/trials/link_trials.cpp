@@ -11,6 +11,7 @@
 #include <set>
 #include <utility>
 
+#include "kernel_templates/all_reduce_wide.space.hpp"
 #include "runtime/cuda/device_buffer.hpp"
 #include "src/executor/kernel_library.hpp"
 #include "src/executor/peer_links.hpp"
@@ -20,7 +21,7 @@
 namespace ingot::trials {
 namespace {
 
-using kernels::AllGather, kernels::AllReduce;
+using kernels::AllGather, kernels::AllReduce, kernels::AllReduceWide;
 
 /// Of waiting for another rank: far longer than an exchange, and than what delays a launch.
 constexpr int kLimit_ms = 2000;
@@ -82,7 +83,7 @@ struct LinkTrials::Rank {
        const std::string& arch, int tp_rank, int tp_size)
       : context(std::move(opened)),
         stream(cu::Stream::create(context)),
-        links(context, stream, config, tp_rank, tp_size, kLimit_ms),
+        links(context, stream, config, tp_rank, tp_size, kMostStepRows, kLimit_ms),
         logits(cu::DeviceBuffer::allocate(
             context,
             std::size_t{kMostLogitRows} * static_cast<std::size_t>(config.vocab_size) * 4)),
@@ -113,6 +114,7 @@ struct LinkTrials::Rank {
 
 struct LinkTrials::Exchange {
   std::optional<kernels::AllReduceProblem> reduce;
+  bool at_once = false;  // by all_reduce_wide
   std::optional<kernels::AllGatherProblem> gather;
   std::size_t inputs = 0;  // of each rank's two kinds
   std::vector<std::byte> loaded;
@@ -178,7 +180,8 @@ LinkTrials::~LinkTrials() {
 Result<std::vector<std::string>> LinkTrials::enter(const std::vector<std::string>& families,
                                                    const std::vector<ProblemField>& problem) {
   auto exchange = std::make_unique<Exchange>();
-  if (families == std::vector{std::string(AllReduce::kStem)})
+  exchange->at_once = families == std::vector{std::string(AllReduceWide::kStem)};
+  if (exchange->at_once || families == std::vector{std::string(AllReduce::kStem)})
     exchange->reduce = problem_from<kernels::AllReduceProblem>(problem);
   if (families == std::vector{std::string(AllGather::kStem)})
     exchange->gather = problem_from<kernels::AllGatherProblem>(problem);
@@ -191,8 +194,9 @@ Result<std::vector<std::string>> LinkTrials::enter(const std::vector<std::string
     Rank& rank = *ranks_[static_cast<std::size_t>(r)];
     rank.context.make_current();
     rank.kernel.reset();
-    rank.slot = exchange->reduce ? rank.library.want<AllReduce>(*exchange->reduce)
-                                 : rank.library.want<AllGather>(*exchange->gather);
+    rank.slot = exchange->at_once  ? rank.library.want<AllReduceWide>(*exchange->reduce)
+                : exchange->reduce ? rank.library.want<AllReduce>(*exchange->reduce)
+                                   : rank.library.want<AllGather>(*exchange->gather);
     for (std::size_t kind = 0; kind < rank.inputs.size(); ++kind) {
       const auto values = inputs(exchange->in_values(), r, kind == 1);
       rank.inputs[kind].sums = on_card(rank.context, rank.stream, std::as_bytes(std::span(values)));
@@ -227,6 +231,17 @@ void LinkTrials::load(const TrialKernel& kernel) {
 
 void LinkTrials::launch(Rank& rank, int tokens) const {
   const Rank::Inputs& in = rank.inputs[exchange_->inputs];
+  if (exchange_->at_once) {
+    kernels::AllReduceWideArgs args = rank.links.wide_reduce_args();
+    args.sums = exchange_->reduce->has_sums ? in.sums.as<float>() : nullptr;
+    args.values = exchange_->reduce->has_values ? in.values.as<kernels::bf16>() : nullptr;
+    for (std::size_t r = 0; r < ranks_.size(); ++r)
+      args.out[r] = ranks_[r]->out.as<kernels::bf16>();
+    args.tokens = tokens;
+    args.hidden = exchange_->reduce->hidden;
+    queue(rank, *rank.kernel, &args);
+    return;
+  }
   if (exchange_->reduce) {
     kernels::AllReduceArgs args = rank.links.reduce_args();
     args.sums = exchange_->reduce->has_sums ? in.sums.as<float>() : nullptr;

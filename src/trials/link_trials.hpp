@@ -16,7 +16,7 @@ struct ReadyKernel;
 
 namespace ingot::trials {
 
-/// Tries what all tensor parallel ranks launch together, all_reduce and all_gather: on every rank's
+/// Tries what all tensor parallel ranks launch together, their sums and gatherings: on every rank's
 /// card at once, with the ranks' own links, so that one time is that of all of them. A card may
 /// stand for several ranks (tests): then the blocks of one launch of each of them must find room
 /// beside each other, and no launch begins before the one in front of it has ended, so that times

@@ -261,7 +261,8 @@ Result<TuningPlan> tuning_plan(const ModelConfig& config, int tp_size,
 }
 
 bool is_collective(const std::string& family) {
-  return family == kernels::AllReduce::kStem || family == kernels::AllGather::kStem;
+  return family == kernels::AllReduce::kStem || family == kernels::AllReduceWide::kStem ||
+         family == kernels::AllGather::kStem;
 }
 
 }  // namespace ingot::trials

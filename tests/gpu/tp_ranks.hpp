@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernel_templates/all_reduce.space.hpp"
+#include "kernel_templates/all_reduce_wide.space.hpp"
 #include "runtime/cuda/device_buffer.hpp"
 #include "src/executor/peer_links.hpp"
 #include "src/executor/rank_threads.hpp"
@@ -23,7 +24,7 @@ class PeerRanks {
     Rank(cu::Context opened, const ModelConfig& config, int tp_rank, int tp_size)
         : context(std::move(opened)),
           stream(cu::Stream::create(context)),
-          links(context, stream, config, tp_rank, tp_size, 3000) {
+          links(context, stream, config, tp_rank, tp_size, kMostStepRows, 3000) {
       stream.synchronize();
     }
     cu::Context context;
@@ -47,16 +48,18 @@ class PeerRanks {
     threads_.run([&](int rank) { body(*ranks_[static_cast<std::size_t>(rank)], rank); });
   }
   void meet() { threads_.meet(); }
+  const Rank& of(int rank) const { return *ranks_[static_cast<std::size_t>(rank)]; }
   cu::DeviceLimits limits() const { return cu::limits_of(ranks_[0]->context.device()); }
   int count() const { return static_cast<int>(ranks_.size()); }
   /// Loads the default variants of these problems on all ranks, in order.
-  std::vector<kernels::AllReduceParams> load(
+  template <class Family = kernels::AllReduce>
+  std::vector<typename Family::Params> load(
       const std::vector<kernels::AllReduceProblem>& problems) {
-    std::vector<kernels::AllReduceParams> params;
+    std::vector<typename Family::Params> params;
     std::vector<jit::Variant> variants;
     for (const auto& problem : problems) {
-      params.push_back(kernels::AllReduce::space(problem, limits()).default_candidate());
-      variants.push_back(variant_of<kernels::AllReduce>(params.back()));
+      params.push_back(Family::space(problem, limits()).default_candidate());
+      variants.push_back(variant_of<Family>(params.back()));
     }
     load(variants);
     return params;

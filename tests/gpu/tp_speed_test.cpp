@@ -15,7 +15,7 @@
 #include "tests/gpu/tp_ranks.hpp"
 
 using namespace ingot;
-using kernels::AllReduce;
+using kernels::AllReduce, kernels::AllReduceWide;
 
 namespace {
 
@@ -92,12 +92,26 @@ TEST_CASE("all-reduces over all GPUs beside NCCL's", "[gpu][multi-gpu][.speed]")
       }
     }
   }
+  const std::size_t narrow = variants.size();
+  std::vector<kernels::AllReduceWideParams> wide_params;
+  for (const int tokens : {256, 512, 1024, 4096}) {
+    for (const bool sums : {true, false}) {
+      const kernels::AllReduceProblem problem{
+          .ranks = gpus, .tokens = tokens, .has_sums = sums, .has_values = true};
+      for (const auto& one : AllReduceWide::space(problem, ranks->limits()).candidates()) {
+        if (tokens < 4096 && one.BLOCKS < 64) continue;
+        problems.push_back(problem);
+        wide_params.push_back(one);
+        variants.push_back(test::variant_of<AllReduceWide>(one));
+      }
+    }
+  }
   ranks->load(variants);
   constexpr std::size_t kBytes = std::size_t{64} << 20;
   const nccl::ncclUniqueId id = nccl::Comm::make_id(*nccl);
   std::vector<std::optional<nccl::Comm>> comms(static_cast<std::size_t>(gpus));
   ranks->run([&](test::PeerRanks::Rank& rank, int r) {
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < 3; ++i) {
       rank.buffers.push_back(cu::DeviceBuffer::allocate(rank.context, kBytes));
       rank.buffers.back().fill_bytes(rank.stream, 0);
     }
@@ -111,7 +125,7 @@ TEST_CASE("all-reduces over all GPUs beside NCCL's", "[gpu][multi-gpu][.speed]")
                                                          nccl::ncclFloat32, rank.stream);
     });
   };
-  for (std::size_t i = 0; i < problems.size(); ++i) {
+  for (std::size_t i = 0; i < narrow; ++i) {
     const auto& problem = problems[i];
     const float us = graph_us(*ranks, 50, 20, [&](test::PeerRanks::Rank& rank, int) {
       auto args = rank.links.reduce_args();
@@ -126,7 +140,26 @@ TEST_CASE("all-reduces over all GPUs beside NCCL's", "[gpu][multi-gpu][.speed]")
                problem.tokens, problem.has_sums ? "fp32" : "bf16", params[i].SHOTS,
                params[i].THREADS, AllReduce::launch_shape(problem, params[i]).grid.x, us);
   }
-  for (const int tokens : {1, 4, 16, 64, 256}) {
+  std::vector<kernels::bf16*> outs;
+  for (int r = 0; r < gpus; ++r)
+    outs.push_back(ranks->of(r).buffers[1].as<kernels::bf16>());
+  for (std::size_t i = narrow; i < problems.size(); ++i) {
+    const auto& problem = problems[i];
+    const auto& one = wide_params[i - narrow];
+    const auto shape = AllReduceWide::launch_shape(problem, one);
+    const float us = graph_us(*ranks, 10, 10, [&](test::PeerRanks::Rank& rank, int) {
+      auto args = rank.links.wide_reduce_args();
+      args.sums = rank.buffers[0].as<float>();
+      args.values = rank.buffers[2].as<kernels::bf16>();
+      std::ranges::copy(outs, args.out);
+      args.tokens = problem.tokens;
+      args.hidden = problem.hidden;
+      rank.kernels[i].launch(rank.stream, shape, args);
+    });
+    fmt::print("all_reduce_wide {:4} tokens {}: {} threads, {} blocks: {:.1f} us\n", problem.tokens,
+               problem.has_sums ? "fp32" : "bf16", one.THREADS, shape.grid.x, us);
+  }
+  for (const int tokens : {1, 4, 16, 64, 256, 512, 1024}) {
     fmt::print("NCCL {} of fp32, {:3} tokens: {:.2f} us\n", nccl->version_text(), tokens,
                by_nccl(static_cast<std::size_t>(tokens) * 16384, 50, 20));
   }

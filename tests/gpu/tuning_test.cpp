@@ -83,9 +83,9 @@ TEST_CASE("what ranks launch together is tried on both of two, and timed",
     contexts.push_back(cu::Context::retain(driver, rank % cards));
   const auto source = test::kernel_source(contexts.front());
   const auto limits = cu::limits_of(contexts.front().device());
-  const auto plan = value_or_throw(
-      trials::tuning_plan(flash(), 2, trials::deployed_buckets({1, 64}, {}, {4096}, true), limits));
-  REQUIRE(plan.collectives.size() == 8);
+  const auto plan = value_or_throw(trials::tuning_plan(
+      flash(), 2, trials::deployed_buckets({1, 64}, {512}, {4096}, true), limits));
+  REQUIRE(plan.collectives.size() == 11);
   trials::LinkTrials runner(std::move(contexts), source.kernels, flash(), source.device.arch);
   Verifier verifier(runner);
   const auto compiler =
@@ -93,6 +93,7 @@ TEST_CASE("what ranks launch together is tried on both of two, and timed",
           value_or_throw(jit::find_nvrtc(test::library_directories())), 8)));
   const test::PlantedError errors[] = {
       {"all_reduce", "all_reduce.cuh", "r = 1; r < RANKS; ++r", "r = 0; r < RANKS; ++r"},
+      {"all_reduce_wide", "all_reduce_wide.cuh", "owner * share_, end", "args_.rank * share_, end"},
       {"all_gather", "all_gather.cuh", "row * RANKS + args.rank", "row * RANKS"}};
   for (const TuningRequest& request : plan.collectives) {
     CAPTURE(request.title());
@@ -115,7 +116,8 @@ TEST_CASE("what ranks launch together is tried on both of two, and timed",
     }
     fmt::print("{} card(s), {}: default {:.2f} us, best {:.2f} us of {}\n", cards, request.title(),
                value_or_throw(runner.time_us(reference)), best_us, request.candidates.size());
-    const auto& error = errors[request.families().front() == "all_reduce" ? 0 : 1];
+    const auto& error = *std::ranges::find(errors, request.families().front(),
+                                           [](const auto& of) { return std::string(of.family); });
     jit::KernelStore damaged(planted(error), compiler, {.directories = {}});
     CHECK(value_or_throw(verifier.check(compiled(damaged, request.candidates.front()))));
   }

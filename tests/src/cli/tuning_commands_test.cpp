@@ -161,7 +161,8 @@ TEST_CASE("prewarm names the kernels that have no tuning choice, and why", "[cpu
   auto records = made_records("NVIDIA H200", 132, scope);
   const auto stem = [](const TuningRecord& record) { return record.key.families.front().stem; };
   const auto is_collective = [&](const TuningRecord& record) {
-    return stem(record) == "all_reduce" || stem(record) == "all_gather";
+    return stem(record) == "all_reduce" || stem(record) == "all_reduce_wide" ||
+           stem(record) == "all_gather";
   };
   const auto collectives = std::count_if(records.begin(), records.end(), is_collective);
   REQUIRE(collectives == 7);  // three sums of both sizes, and one row of logits
@@ -178,7 +179,7 @@ TEST_CASE("prewarm names the kernels that have no tuning choice, and why", "[cpu
   const std::string text = run(arguments, home.path()).out;
   CHECK_THAT(text, Catch::Contains("\n  not tuned yet: " + title + "\n"));
   CHECK_THAT(text, Catch::Contains("\n  tuned only on 2 such cards at once, one for each rank: "
-                                   "all_gather 1, all_reduce 6\n"));
+                                   "all_gather 1, all_reduce 3, all_reduce_wide 3\n"));
   arguments.push_back("--json");
   const auto tuning = json_of(run(arguments, home.path()).out)["tuning"][0];
   CHECK(tuning["open"] == std::vector{title});

@@ -122,6 +122,28 @@ TEST_CASE("wide passes leave what the reference knows, their kernels run thread 
   CHECK(errors.back() < 0.5);
 }
 
+// Takes minutes.
+TEST_CASE("a wide pass of two ranks sums all its rows at once and gives the reference's logits",
+          "[.slow][executor]") {
+  const auto card = test::emulated_card(std::uint64_t{8} << 30, test::kEmulatedMultiprocessors);
+  const test::SyntheticModel model("tiny-tp");
+  const auto engine = emulated_engine({card->driver(), card->driver()}, model.open());
+  auto reference = model.engine({.threads = 2, .tp_size = 2, .max_context = 2048});
+  const auto tokens = test::some_tokens(engine->config().vocab_size, 301);
+  const auto all = std::span(tokens);
+  const auto ours = engine->create_sequence();
+  const auto theirs = reference.create_sequence();
+  const SequenceStep chunk{
+      .sequence = ours, .tokens = all.subspan(0, 300), .logits = LogitsOf::last};
+  const auto got = engine->step({&chunk, 1});
+  const auto wanted = run(reference, theirs, all.subspan(0, 300));
+  CHECK(engine->stats().steps == 1);
+  CHECK(relative_error(got[0].row(0), wanted.row(299)) < 0.5);
+  // What later tokens read of it.
+  const auto one = run(*engine, ours, all.subspan(300, 1));
+  CHECK(relative_error(one.row(0), run(reference, theirs, all.subspan(300, 1)).row(0)) < 0.5);
+}
+
 TEST_CASE("two tensor parallel ranks that share a card give the reference's logits",
           "[cpu][executor]") {
   const auto card = test::emulated_card(std::uint64_t{4} << 30, test::kEmulatedMultiprocessors);

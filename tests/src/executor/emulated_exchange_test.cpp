@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <bit>
 #include <catch2/catch.hpp>
 #include <cstdlib>
@@ -5,11 +6,13 @@
 
 #include "kernel_templates/all_gather.space.hpp"
 #include "kernel_templates/all_reduce.space.hpp"
+#include "kernel_templates/all_reduce_wide.space.hpp"
 #include "kernel_templates/family.hpp"
 #include "runtime/jit/kernel.hpp"
 #include "runtime/jit/kernel_store.hpp"
 #include "src/executor/peer_links.hpp"
 #include "src/executor/rank_threads.hpp"
+#include "src/plan/step_bucket.hpp"
 #include "src/reference/numerics.hpp"
 #include "tests/support/emulator/emulated_card.hpp"
 #include "tests/support/temp_dir.hpp"
@@ -44,7 +47,7 @@ class Ranks {
     Rank(const Ranks& all, int tp_rank)
         : context(cu::Context::retain(all.card_->driver(), 0)),
           stream(cu::Stream::create(context)),
-          links(context, stream, all.config_, tp_rank, all.size_, 600'000),
+          links(context, stream, all.config_, tp_rank, all.size_, kMostStepRows, 600'000),
           logits(cu::DeviceBuffer::allocate(context, 4096 * 4)) {
       stream.synchronize();
     }
@@ -166,6 +169,76 @@ TEST_CASE("ranks add to the bit, in one shot and in two, again and again", "[cpu
       rank.links.throw_if_stopped();
     }
   });
+  SUCCEED();
+}
+
+TEST_CASE("ranks add many tokens at once to the bit, also where a sum takes its summand's place",
+          "[cpu][executor]") {
+  const auto [size, sums, values, copies] =
+      GENERATE(table<int, bool, bool, int>({{2, true, true, 1},
+                                            {2, false, true, 4},
+                                            {4, true, false, 1},
+                                            {8, true, true, 4},
+                                            {8, false, true, 1}}));
+  CAPTURE(size, sums, values, copies);
+  Ranks ranks(size);
+  constexpr int kHidden = 72;
+  kernels::AllReduceProblem problem{
+      .ranks = size, .hidden = kHidden, .has_sums = sums, .has_values = values, .copies = copies};
+  auto params = kernels::AllReduceWide::space(problem, ranks.limits()).default_candidate();
+  params.THREADS = 128;
+  params.BLOCKS = 2;  // so that blocks go around
+  const jit::Kernel kernel = ranks.load<kernels::AllReduceWide>(params);
+  constexpr int kMostTokens = 61;
+  constexpr auto kMost = static_cast<std::size_t>(kMostTokens * kHidden);
+  std::vector<kernels::bf16*> outs(static_cast<std::size_t>(size));
+  ranks.run([&, copies = copies](Ranks::Rank& rank, int r) {
+    outs[static_cast<std::size_t>(r)] =
+        rank.place(std::vector<kernels::bf16>(kMost * static_cast<std::size_t>(copies)));
+  });
+  ranks.run(
+      [&, size = size, sums = sums, values = values, copies = copies](Ranks::Rank& rank, int r) {
+        for (int round = 0; round < 5; ++round) {
+          auto one = problem;
+          one.tokens = round % 2 == 0 ? kMostTokens : 1;  // launches of different sizes by turns
+          const int elements = one.tokens * kHidden;
+          std::vector<float> fp32(static_cast<std::size_t>(elements));
+          std::vector<kernels::bf16> bf16(fp32.size());
+          for (int i = 0; i < elements; ++i) {
+            const auto at = static_cast<std::size_t>(i);
+            fp32[at] = value_of(r, round, i) * 0.125F;
+            bf16[at].bits = reference::bf16_bits(value_of(r, round, i));
+          }
+          auto args = rank.links.wide_reduce_args();
+          args.sums = rank.place(fp32);
+          args.values = rank.place(bf16);
+          std::copy(outs.begin(), outs.end(), args.out);
+          if (copies == 1) {  // in the place of the values
+            rank.buffers.front().copy_from_host(rank.stream, std::as_bytes(std::span(bf16)));
+            rank.stream.synchronize();
+            args.values = outs[static_cast<std::size_t>(r)];
+          }
+          args.tokens = one.tokens;
+          args.hidden = kHidden;
+          kernel.launch(rank.stream, kernels::AllReduceWide::launch_shape(one, params), args);
+          const auto got = rank.fetch<kernels::bf16>(
+              rank.buffers.front(), fp32.size() * static_cast<std::size_t>(copies));
+          int wrong = 0;
+          for (int i = 0; i < elements; ++i) {
+            float total = 0;
+            for (int from = 0; from < size; ++from) {
+              const float value = value_of(from, round, i);
+              total += (sums ? value * 0.125F : 0.0F) + (values ? value : 0.0F);
+            }
+            for (int c = 0; c < copies; ++c) {
+              const int at = (i / kHidden * copies + c) * kHidden + i % kHidden;
+              wrong += got[static_cast<std::size_t>(at)].bits != reference::bf16_bits(total);
+            }
+          }
+          if (wrong != 0) throw std::runtime_error("a sum is wrong");
+          rank.links.throw_if_stopped();
+        }
+      });
   SUCCEED();
 }
 

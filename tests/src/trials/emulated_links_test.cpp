@@ -83,14 +83,16 @@ TEST_CASE("sums and logits over ranks are tried on all of them, and a wrong one 
           "[cpu][trials]") {
   EmulatedLinks links;
   const auto plan = value_or_throw(trials::tuning_plan(
-      small_config(), kRanks, trials::deployed_buckets({2}, {}, {2048}, true), links.limits));
-  REQUIRE(plan.collectives.size() == 4);
+      small_config(), kRanks, trials::deployed_buckets({2}, {512}, {2048}, true), links.limits));
+  REQUIRE(plan.collectives.size() == 8);
   Verifier verifier(*links.runner);
-  const test::TempDir folders[2];
+  const test::TempDir folders[3];
   const auto wrong_sum =
       damaged_store(folders[0], "all_reduce.cuh", "r = 1; r < RANKS; ++r", "r = 0; r < RANKS; ++r");
   const auto wrong_place =
       damaged_store(folders[1], "all_gather.cuh", "row * RANKS + args.rank", "row * RANKS");
+  const auto wrong_share = damaged_store(folders[2], "all_reduce_wide.cuh", "owner * share_, end",
+                                         "args_.rank * share_, end");
   for (const TuningRequest& request : plan.collectives) {
     CAPTURE(request.title());
     REQUIRE(request.candidates.size() > 1);
@@ -100,8 +102,10 @@ TEST_CASE("sums and logits over ranks are tried on all of them, and a wrong one 
     value_or_throw(verifier.set_reference(reference, cases));
     const TrialKernel other = compiled(*links.store, request.candidates.back());
     CHECK(value_or_throw(verifier.check(other)).value_or("it agrees") == "it agrees");
-    jit::KernelStore& damaged =
-        request.families().front() == "all_reduce" ? *wrong_sum : *wrong_place;
+    const std::string family = request.families().front();
+    jit::KernelStore& damaged = family == "all_reduce"        ? *wrong_sum
+                                : family == "all_reduce_wide" ? *wrong_share
+                                                              : *wrong_place;
     CHECK(value_or_throw(verifier.check(compiled(damaged, request.candidates.front()))));
     CHECK(links.runner->time_us(other));
   }

@@ -1,0 +1,1 @@
+../../../kernel_templates/all_reduce_wide.args.h
