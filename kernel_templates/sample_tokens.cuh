@@ -66,12 +66,16 @@ struct Row {
     return make_float4(from[4 * q], 4 * q + 1 < args.vocabulary ? from[4 * q + 1] : -infinity(),
                        4 * q + 2 < args.vocabulary ? from[4 * q + 2] : -infinity(), -infinity());
   }
-  // visit(id, value) for this thread's share of the block's ids, ascending.
+  // visit(id, value) for this thread's share of the block's ids, ascending. Values are asked for
+  // a round ahead.
   template <class Visit>
   __forceinline__ void each(const float* from, Visit visit) const {
+    int q = begin + static_cast<int>(threadIdx.x);
+    float4 next = q < end ? quad(from, q) : float4{};
 #pragma unroll 1
-    for (int q = begin + static_cast<int>(threadIdx.x); q < end; q += THREADS) {
-      const float4 four = quad(from, q);
+    for (; q < end; q += THREADS) {
+      const float4 four = next;
+      if (q + THREADS < end) next = quad(from, q + THREADS);
       visit(4 * q, four.x);
       visit(4 * q + 1, four.y);
       visit(4 * q + 2, four.z);
@@ -82,25 +86,41 @@ struct Row {
 
 // ---- words of a block, and of the blocks of a row
 
-template <class Combine>
-__forceinline__ u64 reduce_block(const Row& r, u64 value, Combine combine) {
+// Words that are combined in any order: what one thread, block or row has to say. Zeros say
+// nothing.
+template <int COUNT>
+struct Words {
+  u64 word[COUNT];
+};
+// Combines those of all lanes of a warp; the same result in each.
+template <int COUNT, class Combine>
+__forceinline__ Words<COUNT> reduce_warp(Words<COUNT> mine, Combine combine) {
 #pragma unroll
-  for (int lanes = 16; lanes > 0; lanes /= 2)
-    value = combine(value, __shfl_xor_sync(0xffffffffu, value, lanes));
+  for (int lanes = 16; lanes > 0; lanes /= 2) {
+    Words<COUNT> other;
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i)
+      other.word[i] = __shfl_xor_sync(0xffffffffu, mine.word[i], lanes);
+    combine(mine, other);
+  }
+  return mine;
+}
+template <int COUNT, class Combine>
+__forceinline__ Words<COUNT> reduce_block(const Row& r, Words<COUNT> mine, Combine combine) {
+  static_assert(COUNT <= 2, "room for so many words of a warp");
+  mine = reduce_warp(mine, combine);
   __syncthreads();  // earlier readers of the words are done
-  if (threadIdx.x % 32 == 0) r.shared.warp_words[0][threadIdx.x / 32] = value;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  if (lane == 0) {
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i)
+      r.shared.warp_words[i][threadIdx.x / 32] = mine.word[i];
+  }
   __syncthreads();
-  value = r.shared.warp_words[0][0];
-#pragma unroll 1
-  for (int w = 1; w < WARPS; ++w)
-    value = combine(value, r.shared.warp_words[0][w]);
-  return value;
-}
-__forceinline__ u64 larger(u64 a, u64 b) {
-  return a > b ? a : b;
-}
-__forceinline__ u64 sum_of(u64 a, u64 b) {
-  return a + b;
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i)
+    mine.word[i] = lane < WARPS ? r.shared.warp_words[i][lane] : 0;
+  return reduce_warp(mine, combine);
 }
 
 // Hands shared.mine[0 .. count) to the other blocks of the row; all threads call it after they
@@ -145,18 +165,27 @@ __forceinline__ u64 word_of(const Row& r, int block, int i) {
       i);
   return static_cast<u64>(word.y) << 32 | word.x;
 }
-// Combines one word of every thread of the row; the same result everywhere.
-template <class Combine>
-__forceinline__ u64 reduce_row(Row& r, u64 value, Combine combine) {
-  value = reduce_block(r, value, combine);
-  if constexpr (SPLIT == 1) return value;
-  if (threadIdx.x == 0) r.shared.mine[0] = value;
-  hand_on(r, 1);
-  value = word_of(r, 0, 0);
-#pragma unroll 1
-  for (int block = 1; block < SPLIT; ++block)
-    value = combine(value, word_of(r, block, 0));
-  return value;
+__forceinline__ u64 larger(u64 a, u64 b) {
+  return a > b ? a : b;
+}
+
+// Combines the words of every thread of the row; the same result everywhere. combine(a, b) adds b
+// to a.
+template <int COUNT, class Combine>
+__forceinline__ Words<COUNT> reduce_row(Row& r, Words<COUNT> mine, Combine combine) {
+  mine = reduce_block(r, mine, combine);
+  if constexpr (SPLIT == 1) return mine;
+  if (threadIdx.x == 0) {
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i)
+      r.shared.mine[i] = mine.word[i];
+  }
+  hand_on(r, COUNT);
+  const int block = static_cast<int>(threadIdx.x % 32);  // a lane asks for one
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i)
+    mine.word[i] = block < SPLIT ? word_of(r, block, i) : 0;
+  return reduce_warp(mine, combine);
 }
 
 // ---- penalties and bias
@@ -218,7 +247,11 @@ __forceinline__ Scan scan(Row& r, const float* from) {
       best = larger(best, rank_of(value, id));
     }
   });
-  return {reduce_row(r, best, larger), reduce_row(r, bad, sum_of)};
+  const Words<2> all = reduce_row(r, Words<2>{{best, bad}}, [](Words<2>& a, const Words<2>& b) {
+    a.word[0] = larger(a.word[0], b.word[0]);
+    a.word[1] += b.word[1];
+  });
+  return {all.word[0], all.word[1]};
 }
 // What SampleResult::bad_logits says of a scan.
 __forceinline__ int fault_of(const Scan& s) {
@@ -254,7 +287,7 @@ __forceinline__ void merge_histograms(Row& r) {
   hand_on(r, SAMPLE_BINS);
   if (bin < SAMPLE_BINS) {
     u64 sum = 0;
-#pragma unroll 1
+#pragma unroll 8
     for (int block = 0; block < SPLIT; ++block)
       sum += word_of(r, block, bin);
     r.shared.histogram[0][bin] = sum;
@@ -304,15 +337,28 @@ __forceinline__ void find_bin(Row& r, u64 before, Reached reached) {
   __syncthreads();
 }
 
+// A first sorting by distance from the greatest logit, an eighth of a unit of the exponent a bin:
+// the leading bits of floats would put nearly all tokens in a few. Never rises as values fall.
+struct Coarse {
+  float max, scale;
+
+  __forceinline__ int operator()(float value) const {
+    const float below = (max - value) * scale;
+    return below < SAMPLE_BINS - 1 ? SAMPLE_BINS - 1 - static_cast<int>(below) : 0;
+  }
+};
+
 // The last rank that stays of `last_before`'s survivors, when amount(logit) of the ranks down to it
 // have to reach a goal. goal(all) is asked once for the total; reached(sum, goal) ends the search.
 template <class Amount, class Goal, class Reached>
-__forceinline__ u64 cut(Row& r, u64 last_before, Amount amount, Goal goal_of, Reached reached) {
+__forceinline__ u64 cut(Row& r, const Coarse& coarse, u64 last_before, Amount amount, Goal goal_of,
+                        Reached reached) {
   u32 prefix = 0;
+  int coarse_bin = 0;
   u64 before = 0, in_bin = 0;
   double goal = 0;
 #pragma unroll 1
-  for (int shift = 24; shift >= 0; shift -= 8) {
+  for (int shift = 32; shift >= 0; shift -= 8) {  // at 32 the coarse bins, then bits of the order
     __syncthreads();
     for (int i = threadIdx.x; i < SAMPLE_COPIES * SAMPLE_BINS; i += THREADS)
       r.shared.histogram[i / SAMPLE_BINS][i % SAMPLE_BINS] = 0;
@@ -320,21 +366,29 @@ __forceinline__ u64 cut(Row& r, u64 last_before, Amount amount, Goal goal_of, Re
     u64* const copy = r.shared.histogram[threadIdx.x % SAMPLE_COPIES];
     r.each(r.values, [&](int id, float value) {
       const u64 rank = rank_of(value, id);
-      const u32 order = static_cast<u32>(rank >> 32);
-      if (rank < last_before || (shift != 24 && order >> (shift + 8) != prefix >> (shift + 8)))
-        return;
+      int bin = coarse(value);
+      if (rank < last_before) return;
+      if (shift != 32) {
+        const u32 order = static_cast<u32>(rank >> 32);
+        if (bin != coarse_bin || (shift != 24 && (order ^ prefix) >> (shift + 8) != 0)) return;
+        bin = static_cast<int>(order >> shift & 255u);
+      }
       const u64 weight = amount(value);
-      if (weight != 0) atomicAdd(copy + (order >> shift & 255u), weight);
+      if (weight != 0) atomicAdd(copy + bin, weight);
     });
     merge_histograms(r);
-    if (shift == 24) {
+    if (shift == 32) {
       // The goal needs the total first.
       find_bin(r, 0, [](u64) { return false; });
       goal = goal_of(r.shared.found[3]);
       __syncthreads();
     }
     find_bin(r, before, [&](u64 sum) { return reached(sum, goal); });
-    prefix |= static_cast<u32>(r.shared.found[0]) << shift;
+    if (shift == 32) {
+      coarse_bin = static_cast<int>(r.shared.found[0]);
+    } else {
+      prefix |= static_cast<u32>(r.shared.found[0]) << shift;
+    }
     before = r.shared.found[1];
     in_bin = r.shared.found[2];
     __syncthreads();
@@ -362,7 +416,9 @@ __forceinline__ u64 cut(Row& r, u64 last_before, Amount amount, Goal goal_of, Re
     r.each(r.values, [&](int id, float value) {
       if (order_of(value) == prefix && id <= middle && rank_of(value, id) >= last_before) ++count;
     });
-    count = reduce_row(r, count, sum_of);
+    count = reduce_row(r, Words<1>{{count}}, [](Words<1>& a, const Words<1>& b) {
+              a.word[0] += b.word[0];
+            }).word[0];
     if (count >= wanted)
       high = middle;
     else
@@ -379,6 +435,11 @@ __forceinline__ int race(Row& r, float max, u64 last) {
   const double least =
       p.min_p > 0 ? __dadd_rn(static_cast<double>(max), __dmul_rn(p.temperature, log(p.min_p)))
                   : -static_cast<double>(infinity());
+  // Most tokens cannot win, which floats tell, too: a weight's upper bound (an exponent of 8,000
+  // rounds by 1e-3 at most) against a lower bound of what the best key asks for.
+  constexpr float UP = 1.002f, DOWN = 0.999f;
+  const float scale = static_cast<float>(weigh.scale);
+  float best_low = -1.0f;
   double best_key = -1.0;
   int best = 0;
 #pragma unroll 1
@@ -395,6 +456,8 @@ __forceinline__ int race(Row& r, float max, u64 last) {
       const int id = 4 * q + e;
       if (static_cast<double>(value) < least || value == -infinity() || rank_of(value, id) < last)
         continue;
+      const float rest = (static_cast<float>(~random.word[e]) + 0.5f) * (1.0f / 4294967296.0f);
+      if (expf((value - max) * scale) * UP <= best_low * (rest * DOWN)) continue;
       const double u = (static_cast<double>(random.word[e]) + 0.5) * (1.0 / 4294967296.0);
       const double weight = weigh(value);
       // -ln(u) >= 1 - u: most tokens cannot win and need no logarithm.
@@ -402,15 +465,20 @@ __forceinline__ int race(Row& r, float max, u64 last) {
       const double key = __ddiv_rn(weight, -log(u));
       if (key > best_key) {  // ids ascend: the lowest of equals stays
         best_key = key;
+        best_low = static_cast<float>(key) * DOWN;
         best = id;
       }
     }
   }
-  // Keys are not negative: their bits have their order. Then the lowest id of the greatest.
+  // Keys are not negative: their bits have their order. Of equals the lowest id wins.
   const u64 mine = best_key < 0 ? 0 : static_cast<u64>(__double_as_longlong(best_key)) + 1;
-  const u64 winner = reduce_row(r, mine, larger);
-  const u64 rank = mine == winner ? static_cast<u64>(static_cast<u32>(~best)) : 0;
-  return static_cast<int>(~static_cast<u32>(reduce_row(r, rank, larger)));
+  const Words<2> winner =
+      reduce_row(r, Words<2>{{mine, static_cast<u64>(static_cast<u32>(~best))}},
+                 [](Words<2>& a, const Words<2>& b) {
+                   if (b.word[0] > a.word[0] || (b.word[0] == a.word[0] && b.word[1] > a.word[1]))
+                     a = b;
+                 });
+  return static_cast<int>(~static_cast<u32>(winner.word[1]));
 }
 
 // ---- log-probabilities of the raw logits
@@ -432,7 +500,7 @@ __forceinline__ double sum_row(Row& r, double value) {
   }
   hand_on(r, 1);
   double sum = 0;
-#pragma unroll 1
+#pragma unroll 8
   for (int block = 0; block < SPLIT; ++block)
     sum = __dadd_rn(sum, __longlong_as_double(static_cast<i64>(word_of(r, block, 0))));
   return sum;
@@ -457,7 +525,9 @@ __forceinline__ void report(Row& r, u64 best, int token, SampleResult& result) {
       const u64 rank = rank_of(logit, id);
       if (i == 0 || rank < above) next = larger(next, rank);
     });
-    above = reduce_row(r, next, larger);
+    above = reduce_row(r, Words<1>{{next}}, [](Words<1>& a, const Words<1>& b) {
+              a.word[0] = larger(a.word[0], b.word[0]);
+            }).word[0];
     if (blockIdx.x == 0 && threadIdx.x == 0)
       result.top[i] = entry(id_of(above), r.logits[id_of(above)]);
   }
@@ -506,15 +576,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   // Of a temperature below the normal numbers the reciprocal may be infinite.
   if (params.temperature >= 2.2250738585072014e-308) {
     u64 last = 0;
+    const Coarse coarse{max, static_cast<float>(8.0 / params.temperature)};
     if (params.top_k > 0 && params.top_k < args.vocabulary)
       last = cut(
-          r, last, [](float) { return static_cast<u64>(1); },
+          r, coarse, last, [](float) { return static_cast<u64>(1); },
           [&](u64) { return static_cast<double>(params.top_k); },
           [](u64 sum, double goal) { return static_cast<double>(sum) >= goal; });
     if (params.top_p < 1) {
       const Weigher weigh{max, 1.0 / params.temperature};
       last = cut(
-          r, last, [&](float logit) { return weigh.fixed(logit); },
+          r, coarse, last, [&](float logit) { return weigh.fixed(logit); },
           [&](u64 all) { return params.top_p * static_cast<double>(all); },
           [](u64 sum, double goal) { return static_cast<double>(sum) >= goal; });
     }

@@ -49,9 +49,11 @@ struct SampleTokens {
   static bool runs_on(const cu::DeviceLimits& device) { return device.arch >= 80; }
 
   static Space<Params> space(const Problem& problem, const cu::DeviceLimits& device) {
-    return Space<Params>(Params{})
+    Params base;
+    base.SPLIT = default_split(problem, device, base.THREADS);
+    return Space<Params>(base)
         .axis(&Params::THREADS, {256, 512, 1024})
-        .axis(&Params::SPLIT, {1, 4, 8, 16, 32})
+        .axis(&Params::SPLIT, {1, 2, 4, 8, 16, 32})
         .keep_if("the blocks of a row run at the same time",
                  [=](const Params& c) {
                    return c.SPLIT == 1 || c.SPLIT * problem.rows <= device.sm_count;
@@ -62,6 +64,14 @@ struct SampleTokens {
         .keep_if("every thread has ids", [=](const Params& c) {
           return c.SPLIT == 1 || 4 * c.SPLIT * c.THREADS <= problem.vocabulary;
         });
+  }
+
+  /// As many blocks as find room beside each other.
+  static int default_split(const Problem& problem, const cu::DeviceLimits& device, int threads) {
+    for (const int split : {32, 16, 8, 4, 2})
+      if (split * problem.rows <= device.sm_count && 4 * split * threads <= problem.vocabulary)
+        return split;
+    return 1;
   }
 
   static cu::LaunchShape launch_shape(const Problem& problem, const Params& c) {
