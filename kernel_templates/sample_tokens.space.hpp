@@ -52,14 +52,12 @@ struct SampleTokens {
     Params base;
     base.SPLIT = default_split(problem, device, base.THREADS);
     return Space<Params>(base)
-        .axis(&Params::THREADS, {256, 512, 1024})
+        .axis(&Params::THREADS, {256, 512})  // the state of more spills
         .axis(&Params::SPLIT, {1, 2, 4, 8, 16, 32})
         .keep_if("the blocks of a row run at the same time",
                  [=](const Params& c) {
                    return c.SPLIT == 1 || c.SPLIT * problem.rows <= device.sm_count;
                  })
-        .keep_if("registers hold an unsplit row's state",
-                 [](const Params& c) { return c.SPLIT > 1 || c.THREADS < 1024; })
         // From here on: legal, but cannot be the fastest.
         .keep_if("every thread has ids", [=](const Params& c) {
           return c.SPLIT == 1 || 4 * c.SPLIT * c.THREADS <= problem.vocabulary;
