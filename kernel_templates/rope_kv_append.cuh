@@ -44,6 +44,16 @@ __forceinline__ void store_16(u8* to, uint4 words) {
   }
 }
 
+// The launch's turn. With LATENT_DIMS the next launch is wq_b, whose blocks take whole
+// multiprocessors and would wait on them for this launch, while what runs beside the queries (the
+// compressors' linears, which start when the hyper-connection has ended) finds no room and comes
+// after wq_b. So wq_b is let onto the card no sooner than here, by when those blocks have theirs.
+__forceinline__ void take_turn() {
+  if (LATENT_DIMS == 0) release_successor();
+  wait_for_predecessor();
+  if (LATENT_DIMS > 0) release_successor();
+}
+
 // RMSNorm of one token's query latent, by a warp.
 __forceinline__ void normalize_latent(const RopeKvAppendArgs& args, int token, int lane) {
   constexpr int VECTORS = LATENT_DIMS / 8, STEPS = VECTORS > 0 ? (VECTORS + 31) / 32 : 1;
@@ -56,8 +66,7 @@ __forceinline__ void normalize_latent(const RopeKvAppendArgs& args, int token, i
 #pragma unroll
   for (int i = 0; i < STEPS; ++i)
     weight[i] = load(args.latent_weight, i);
-  release_successor();
-  wait_for_predecessor();
+  take_turn();
   if (token >= args.tokens) return;
   const i64 row = static_cast<i64>(token) * LATENT_DIMS;
   float squares = 0.0f;
@@ -105,8 +114,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     weight[1] = from[1];
   }
   const float frequency = args.frequencies[lane];
-  release_successor();
-  wait_for_predecessor();
+  take_turn();
   if (token >= args.tokens) return;
   const int slot = args.slots[token];
   if (slot < 0) return;

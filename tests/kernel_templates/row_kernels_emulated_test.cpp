@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "tests/support/emulator/emulated_target.hpp"
+#include "tests/support/emulator/launch_order.hpp"
 #include "tests/support/row_kernels_check.hpp"
 
 using namespace ingot;
@@ -49,4 +50,13 @@ TEST_CASE("the experts' sum is rounded once, run thread by thread", "[cpu][kerne
     test::check_expert_sum(target, {.hidden = hidden, .tokens = tokens},
                            {.THREADS = 128, .VECTOR = 8});
   }
+}
+
+TEST_CASE("the KV append lets the queries' linear onto the card at its own turn, not before",
+          "[cpu][kernel]") {
+  const int tokens = GENERATE(1, 3);
+  const auto order = test::emulator::kv_append_with_latent_order(tokens);
+  CHECK(order.never_waited == 0);
+  CHECK(order.before_turn == 0);
+  CHECK(order.after_turn == 2 * 128);
 }
