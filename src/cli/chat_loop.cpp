@@ -66,12 +66,12 @@ void ChatLoop::tell(std::string_view text) {
   if (options_.json) {
     shown_ += text;
   } else {
-    write_out(text);
+    write_out(for_terminal(text));
   }
 }
 
 void ChatLoop::complain(const Error& error) {
-  log::error("{}", for_terminal(error.message));
+  log::error("{}", error.message);
   failed_ = true;
   // At a terminal somebody has read it and goes on.
   if (!interactive_) status_ = std::max(status_, exit_status(error.code));
@@ -81,7 +81,7 @@ void ChatLoop::end_script(std::string_view failed) {
   if (!script_ || interrupt_.requested() != 0) return;
   leave_ = true;
   log::error("line {}: {} failed, and the script ends here: what follows was meant for it",
-             line_number_, for_terminal(failed));
+             line_number_, failed);
 }
 
 void ChatLoop::open_history() {
@@ -236,11 +236,11 @@ Result<void> check_prompt_option(const ChatOptions& options) {
   const TypedMessage prompt{*options.prompt};
   const auto command = as_command(prompt);
   if (!command) return {};
-  return fail(ErrorCode::invalid_argument,
-              fmt::format("--prompt {}: {} is no question; of the commands --prompt takes /retry "
-                          "alone, standard input takes all (and a message that begins with \"\"\")",
-                          for_terminal(cut_utf8(*options.prompt, kMostShown)),
-                          for_terminal(cut_utf8(command->name, kMostShown))));
+  return fail(
+      ErrorCode::invalid_argument,
+      fmt::format("--prompt {}: {} is no question; of the commands --prompt takes /retry "
+                  "alone, standard input takes all (and a message that begins with \"\"\")",
+                  cut_utf8(*options.prompt, kMostShown), cut_utf8(command->name, kMostShown)));
 }
 
 bool is_retry_prompt(const ChatOptions& options) {
