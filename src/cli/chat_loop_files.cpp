@@ -23,7 +23,7 @@ Result<std::string> read_named_file(const std::filesystem::path& file, std::size
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status) &&
       !std::filesystem::is_directory(status)) {
     return fail(ErrorCode::invalid_argument,
-                fmt::format("reading {}: this is no regular file", file.string()));
+                fmt::format("reading {}: this is no regular file; name one", file.string()));
   }
   return read_text_file(file == "-" ? "./-" : file, max_bytes);
 }
@@ -32,9 +32,10 @@ Result<std::string> read_named_file(const std::filesystem::path& file, std::size
 Result<std::string> read_named_text(std::string_view attempt, const std::filesystem::path& file) {
   auto text = read_named_file(file, kMaxLineBytes);
   if (!text || (is_utf8(*text) && text->find('\0') == std::string::npos)) return text;
-  return fail(ErrorCode::unsupported,
-              fmt::format("{} {}: it is no text in UTF-8 (byte {} is not)", attempt, file.string(),
-                          std::min(valid_utf8_prefix(*text), text->find('\0'))));
+  return fail(
+      ErrorCode::unsupported,
+      fmt::format("{} {}: it is no text in UTF-8 (byte {} is not); convert it, or name a text",
+                  attempt, file.string(), std::min(valid_utf8_prefix(*text), text->find('\0'))));
 }
 
 }  // namespace

@@ -33,8 +33,9 @@ Result<void> check_session(const ChatOptions& options) {
     const std::filesystem::path folder = file->parent_path();
     if (SessionStore::is_path(options.session) && !folder.empty() &&
         !std::filesystem::is_directory(folder, error)) {
-      return fail(ErrorCode::not_found, fmt::format("--session {}: there is no folder {}",
-                                                    options.session, folder.string()));
+      return fail(ErrorCode::not_found,
+                  fmt::format("--session {}: there is no folder {}; make it first, or name another",
+                              options.session, folder.string()));
     }
     return {};
   }

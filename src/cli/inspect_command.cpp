@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <nlohmann/json.hpp>
@@ -99,8 +98,7 @@ void print_table(const InspectReport& report, std::FILE* out) {
   if (report.memory) print_memory(*report.memory, out);
   if (!report.memory_refusal.empty()) fmt::print(out, "\n{}\n", report.memory_refusal);
   if (report.problems.empty()) return;
-  fmt::print(out, "\nwrong: {} problem{}\n", report.problems.size(),
-             report.problems.size() == 1 ? "" : "s");
+  fmt::print(out, "\nwrong: {}\n", counted(report.problems.size(), "problem"));
   for (const Problem& problem : report.problems.list())
     fmt::print(out, "  {}\n", printable_message(problem.text));
 }
@@ -164,11 +162,6 @@ nlohmann::ordered_json to_json(const InspectReport& report) {
   return json;
 }
 
-/// Results and messages would land on one screen, twice.
-bool same_terminal(std::FILE* out) {
-  return ::isatty(::fileno(out)) == 1 && ::isatty(STDERR_FILENO) == 1;
-}
-
 }  // namespace
 
 int run_inspect(const InspectOptions& options, std::FILE* out) {
@@ -199,15 +192,17 @@ int run_inspect(const InspectOptions& options, std::FILE* out) {
     }
   }
   if (std::fflush(out) != 0) throw std::system_error(errno, std::generic_category());
-  if (report.problems.empty()) {
-    if (report.memory_refusal.empty()) return 0;
-    if (options.json || !same_terminal(out)) log::error("{}", report.memory_refusal);
-    return 1;
+  // The report has the words; here is only that there are some, for those who read no report.
+  if (!report.problems.empty()) {
+    const std::size_t count = report.problems.size();
+    log::error("inspecting {}: {}; the report says what is wrong and what to do",
+               options.model.string(), counted(count, "problem"));
+    return 2;  // whatever is wrong, it is the checkpoint
   }
-  const Error error =
-      report.problems.to_error(fmt::format("inspecting {}", options.model.string()));
-  if (options.json || !same_terminal(out)) log::error("{}", error.message);
-  return 2;  // whatever is wrong, it is the checkpoint
+  if (report.memory_refusal.empty()) return 0;
+  log::error("inspecting {}: the model does not fit; the report says what to do",
+             options.model.string());
+  return 1;
 }
 
 }  // namespace ingot
