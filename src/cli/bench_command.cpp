@@ -36,7 +36,8 @@ ModelConfig cut_to_layers(ModelConfig config, int layers) {
   config.draft = DraftKind::none;
   if (layers > config.num_layers) {
     throw EngineError(ErrorCode::invalid_argument,
-                      fmt::format("--layers {}: the model has {}", layers, config.num_layers));
+                      fmt::format("--layers {}: the model has {}; give at most that many", layers,
+                                  config.num_layers));
   }
   if (layers > 0) config.num_layers = layers;
   config.num_hash_layers = std::min(config.num_hash_layers, config.num_layers);

@@ -174,7 +174,8 @@ Result<BenchOptions> bench_options(const CLI::App& bench, const BenchFlags& flag
                 "--synthetic needs the model's shape: --config FILE names its config.json");
   }
   if (!flags.synthetic && !(flags.config.empty() && flags.layers.empty())) {
-    return fail(ErrorCode::invalid_argument, "--config and --layers belong to --synthetic");
+    return fail(ErrorCode::invalid_argument,
+                "--config and --layers belong to --synthetic: give it, or leave them out");
   }
   options.checkpoint = flags.model;
   options.config_json = flags.config;

@@ -180,7 +180,8 @@ jit::Variant variant_of(const CacheOptions& options) {
 
 int explain(const CacheOptions& options, std::FILE* out) {
   if (options.archs.empty()) {
-    throw EngineError(ErrorCode::invalid_argument, "explain needs --arch");
+    throw EngineError(ErrorCode::invalid_argument,
+                      "explain needs an architecture: give --arch sm_NN");
   }
   const auto store = value_or_throw(open_kernel_store(options.cache, 1));
   const jit::KernelRequest request{.variant = variant_of(options),

@@ -199,7 +199,7 @@ Result<CacheOptions> cache_options(const CLI::App& cache, const CacheFlags& flag
   options.table = flags.table;
   options.json = flags.json;
   if (options.table && options.json)
-    return fail(ErrorCode::invalid_argument, "--table and --json exclude each other");
+    return fail(ErrorCode::invalid_argument, "--table and --json exclude each other: give one");
   return options;
 }
 

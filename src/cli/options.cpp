@@ -537,7 +537,8 @@ Result<Command> parse_command_line(std::span<const char* const> arguments,
     parsed.chat.environment = environment;
     if (chat->count("--prompt") > 0) {
       if (parsed.chat_prompt.find_first_not_of(" \t\r\n") == std::string::npos) {
-        return fail(ErrorCode::invalid_argument, "--prompt: the question is empty");
+        return fail(ErrorCode::invalid_argument,
+                    "--prompt: the question is empty; give a text, or leave --prompt out");
       }
       parsed.chat.prompt = parsed.chat_prompt;
     }

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <cerrno>
-#include <cstring>
 #include <fstream>
 
 #include "runtime/base/error.hpp"
+#include "runtime/base/why_not.hpp"
 
 namespace ingot {
 
@@ -16,7 +16,7 @@ void write_file(const std::filesystem::path& path, std::string_view text) {
   file.close();
   if (!file) {
     throw EngineError(ErrorCode::io,
-                      fmt::format("writing {}: {}", path.string(), std::strerror(errno)));
+                      fmt::format("writing {}: {}", path.string(), why_not_written(errno)));
   }
 }
 
