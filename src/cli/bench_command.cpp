@@ -362,6 +362,8 @@ int run_bench_on(const BenchOptions& options, std::shared_ptr<const cu::DriverAp
 }
 
 int run_bench(const BenchOptions& options, std::FILE* out) {
+  for (const auto& file : {options.json, options.svg})
+    value_or_throw(check_new_file(file, options.force));
   Overrides overrides = value_or_throw(read_overrides(options.pins, options.disabled));
   if (options.what == BenchOptions::What::serve) {
     const DeviceChoice choice = value_or_throw(choose_device(

@@ -13,6 +13,7 @@
 #include "runtime/jit/bundle.hpp"
 #include "src/cli/cache_tuning.hpp"
 #include "src/cli/json_line.hpp"
+#include "src/cli/write_file.hpp"
 
 namespace ingot {
 namespace {
@@ -235,6 +236,7 @@ int collect(const CacheOptions& options, std::FILE* out) {
 }
 
 int export_to(const CacheOptions& options, std::FILE* out) {
+  value_or_throw(check_new_file(options.file, options.force));
   TuningExport tunings = export_tunings(options);
   const auto result = value_or_throw(jit::export_bundle(kernel_layers(options.cache), options.archs,
                                                         options.file, std::move(tunings.files)));
