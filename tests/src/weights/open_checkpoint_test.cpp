@@ -299,6 +299,32 @@ TEST_CASE("a value that is not finite is found where it lies, when all values ar
   CHECK(contains(told, "\"layers.1.attn_norm.weight\""));
 }
 
+TEST_CASE("no value that is finite is taken for one that is not, and none is missed",
+          "[cpu][weights]") {
+  const auto bytes_of = [](const auto& values) { return std::as_bytes(std::span(values)); };
+  std::vector<std::uint16_t> all;
+  for (unsigned bits = 0; bits < 0x10000; ++bits) {
+    const auto value = static_cast<std::uint16_t>(bits);
+    const bool finite = (bits & 0x7F80) != 0x7F80;
+    if (finite) all.push_back(value);
+    // At every place of eight bytes, and behind them.
+    for (std::size_t place = 0; place < 5 && (bits % 64 == 0 || !finite); ++place) {
+      std::vector<std::uint16_t> some{0, 0x7F7F, 0xFF7F, 0x8000, 1};
+      some[place] = value;
+      if (all_finite(bytes_of(some), Dtype::bf16) != finite) FAIL("bf16 " << bits);
+    }
+  }
+  CHECK(all_finite(bytes_of(all), Dtype::bf16));
+  for (const std::uint32_t bits : {0x7F800000u, 0xFF800000u, 0x7FC00000u, 0x7F800001u}) {
+    for (std::size_t place = 0; place < 3; ++place) {
+      std::vector<std::uint32_t> some{0x7F7FFFFF, 0x80000000, 0x00000001};
+      CHECK(all_finite(bytes_of(some), Dtype::f32));
+      some[place] = bits;
+      CHECK(!all_finite(bytes_of(some), Dtype::f32));
+    }
+  }
+}
+
 TEST_CASE("a parameter that every token meets is refused at loading where it is not finite",
           "[cpu][weights]") {
   const auto [name, bytes] = GENERATE(table<std::string, std::string>({
