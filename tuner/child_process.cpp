@@ -4,6 +4,8 @@
 
 #include <cstdio>
 
+#include "runtime/base/printable.hpp"
+
 namespace ingot {
 namespace {
 
@@ -58,7 +60,7 @@ int answer_questions(int channel, const std::function<std::string(const std::str
       if (!write_frame(channel, answer(question))) return 0;
     return 0;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "{}\n", error.what());
+    fmt::print(stderr, "{}\n", printable(error.what()));
     return 3;
   }
 }

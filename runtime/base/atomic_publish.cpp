@@ -8,10 +8,10 @@
 
 #include <cerrno>
 #include <cstdint>
-#include <cstring>
 #include <ctime>
 
 #include "runtime/base/file_descriptor.hpp"
+#include "runtime/base/why_not.hpp"
 
 namespace ingot {
 namespace {
@@ -34,7 +34,7 @@ std::string temporary_name() {
 /// not_found where the folder was not there, io otherwise.
 Unexpected step_error(const std::filesystem::path& target, std::string_view step, int error) {
   return fail(error == ENOENT ? ErrorCode::not_found : ErrorCode::io,
-              fmt::format("writing {}: {}: {}", target.string(), step, std::strerror(error)));
+              fmt::format("writing {}: {}: {}", target.string(), step, why_not_written(error)));
 }
 
 bool missing_folder(const Error& error) {
@@ -94,8 +94,8 @@ Result<void> publish_file(const std::filesystem::path& target, std::string_view 
     std::error_code error;
     std::filesystem::create_directories(target.parent_path(), error);
     if (error && error != std::errc::no_such_file_or_directory) {
-      return fail(ErrorCode::io,
-                  fmt::format("creating {}: {}", target.parent_path().string(), error.message()));
+      return fail(ErrorCode::io, fmt::format("creating {}: {}", target.parent_path().string(),
+                                             why_not_written(error.value())));
     }
     published = publish_once(target, bytes, access);
   }
@@ -129,7 +129,7 @@ Result<std::string> read_whole_file(const std::filesystem::path& path) {
     // ESTALE: on a network file system another machine replaced the file a moment ago.
     const bool absent = error == ENOENT || error == ENOTDIR || error == ESTALE;
     return fail(absent ? ErrorCode::not_found : ErrorCode::io,
-                fmt::format("reading {}: {}", path.string(), std::strerror(error)));
+                fmt::format("reading {}: {}", path.string(), why_not_read(error)));
   }
   std::string bytes(static_cast<std::size_t>(status.st_size), '\0');
   std::size_t have = 0;
@@ -137,8 +137,7 @@ Result<std::string> read_whole_file(const std::filesystem::path& path) {
     const ssize_t got = ::read(file.get(), bytes.data() + have, bytes.size() - have);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) {
-      return fail(ErrorCode::io,
-                  fmt::format("reading {}: {}", path.string(), std::strerror(errno)));
+      return fail(ErrorCode::io, fmt::format("reading {}: {}", path.string(), why_not_read(errno)));
     }
     if (got == 0) break;  // shorter than it was a moment ago
     have += static_cast<std::size_t>(got);

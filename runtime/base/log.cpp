@@ -3,6 +3,8 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "runtime/base/printable.hpp"
+
 namespace ingot::log {
 namespace {
 
@@ -47,13 +49,15 @@ void set_thread_rank(int tp_rank) {
 }
 
 void write(Level level, std::string_view line) {
+  if (!logger().should_log(to_spdlog(level))) return;
+  const std::string shown = printable_message(line);
   const std::string_view prefix = level == Level::error  ? "error: "
                                   : level == Level::warn ? "warning: "
                                                          : "";
   if (thread_rank < 0) {
-    logger().log(to_spdlog(level), "{}{}", prefix, line);
+    logger().log(to_spdlog(level), "{}{}", prefix, shown);
   } else {
-    logger().log(to_spdlog(level), "rank {}: {}{}", thread_rank, prefix, line);
+    logger().log(to_spdlog(level), "rank {}: {}{}", thread_rank, prefix, shown);
   }
 }
 

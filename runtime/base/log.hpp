@@ -5,7 +5,8 @@
 #include <string_view>
 
 /// Diagnostics for people, on standard error, one line each. Results never go through here.
-/// Any thread may log; a line is written whole.
+/// Any thread may log; a line is written whole. Whatever outside text it holds is made printable
+/// here (printable_message), so that no file name reaches a terminal as it is.
 namespace ingot::log {
 
 enum class Level { debug, info, warn, error, off };

@@ -8,8 +8,9 @@
 
 #include <cerrno>
 #include <cstdint>
-#include <cstring>
 #include <utility>
+
+#include "runtime/base/why_not.hpp"
 
 namespace ingot {
 namespace {
@@ -30,8 +31,10 @@ class FileDescriptor {
 
 Unexpected system_failure(std::string_view what, const std::filesystem::path& path) {
   const int number = errno;
-  const auto code = number == ENOENT || number == ENOTDIR ? ErrorCode::not_found : ErrorCode::io;
-  return fail(code, fmt::format("{} {}: {}", what, path.string(), std::strerror(number)));
+  const bool is_no_file = number == ENOENT || number == ENOTDIR || number == ELOOP ||
+                          number == ENAMETOOLONG || number == ENXIO;
+  const auto code = is_no_file ? ErrorCode::not_found : ErrorCode::io;
+  return fail(code, fmt::format("{} {}: {}", what, path.string(), why_not_read(number)));
 }
 
 }  // namespace
@@ -44,7 +47,7 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
   if (::fstat(file.get(), &status) != 0) return system_failure("examining", path);
   if (!S_ISREG(status.st_mode)) {
     return fail(ErrorCode::invalid_argument,
-                fmt::format("opening {}: it is {}, not a file", path.string(),
+                fmt::format("opening {}: it is {}; put a regular file there", path.string(),
                             S_ISDIR(status.st_mode) ? "a folder" : "a device or pipe"));
   }
   const auto size = static_cast<std::size_t>(status.st_size);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <set>
 
 #include "runtime/base/atomic_publish.hpp"
@@ -68,7 +67,8 @@ std::string encode_bundle(const Bundle& bundle) {
 
 Result<Bundle> decode_bundle(std::string_view bytes, std::string_view origin) {
   const auto corrupt = [&](std::string_view why) {
-    return fail(ErrorCode::corrupt, fmt::format("kernel bundle {}: {}", origin, why));
+    return fail(ErrorCode::corrupt,
+                fmt::format("kernel bundle {}: {}; export or fetch it again", origin, why));
   };
   if (!bytes.starts_with(kMagic) || bytes.size() < kMagic.size() + kChecksumBytes) {
     return corrupt("not a bundle, or cut off");

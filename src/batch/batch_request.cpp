@@ -214,7 +214,8 @@ Result<void> take_formalities(RequestFields& body, BatchRequest& request) {
   auto taken = in_turn([&] { return take(body.boolean("stream"), stream); },
                        [&] { return take(body.integer("n"), n); });
   if (!taken) return taken;
-  if (stream.value_or(false)) return invalid("body.stream is true: a batch cannot stream");
+  if (stream.value_or(false))
+    return invalid("body.stream is true: a batch cannot stream; leave it out");
   if (n.value_or(1) < 1 || n.value_or(1) > kMaxChoices) {
     return invalid(fmt::format("body.n is {}: it must be from 1 to {}", *n, kMaxChoices));
   }
@@ -226,7 +227,8 @@ Result<void> take_parallel_calls(RequestFields& body) {
   std::optional<bool> parallel;
   if (auto taken = take(body.boolean("parallel_tool_calls"), parallel); !taken) return taken;
   if (parallel.value_or(true)) return {};
-  return invalid("body.parallel_tool_calls is false: the model cannot be held to one call");
+  return invalid(
+      "body.parallel_tool_calls is false: the model cannot be held to one call; leave it out");
 }
 
 /// Moves a field of the object that `fields` reads into `document`.
@@ -242,8 +244,8 @@ Result<JsonValue> take_document(RequestFields& body, JsonValue& object) {
   document.kind = JsonValue::Kind::object;
   const auto messages = body.of_kind("messages", JsonValue::Kind::array);
   if (!messages) return Unexpected(messages.error());
-  if (*messages == nullptr) return invalid("body.messages is missing");
-  if ((*messages)->items.empty()) return invalid("body.messages is empty");
+  if (*messages == nullptr) return invalid("body.messages is missing: give an array of them");
+  if ((*messages)->items.empty()) return invalid("body.messages is empty: give at least one");
   move_field("messages", *messages, object, document);
 
   const JsonValue* choice = body.any("tool_choice");
@@ -296,7 +298,7 @@ Result<void> take_chat_body(RequestFields& body, JsonValue& object, const BatchD
 /// The prompt of a completion: a text, or token ids.
 Result<void> take_prompt(RequestFields& body, BatchRequest& request) {
   const JsonValue* prompt = body.any("prompt");
-  if (prompt == nullptr) return invalid("body.prompt is missing");
+  if (prompt == nullptr) return invalid("body.prompt is missing: give a text or token ids");
   if (prompt->kind == JsonValue::Kind::string) {
     request.prompt = prompt->text;
     return {};
@@ -326,8 +328,10 @@ Result<void> take_completion_body(RequestFields& body, BatchRequest& request) {
                        [&] { return take(body.boolean("echo"), echo); },
                        [&] { return take(body.string("suffix"), suffix); });
   if (!taken) return taken;
-  if (echo.value_or(false)) return invalid("body.echo is true: a completion is what follows alone");
-  if (!suffix.value_or("").empty()) return invalid("body.suffix is given: the model cannot insert");
+  if (echo.value_or(false))
+    return invalid("body.echo is true: a completion is what follows alone; leave it out");
+  if (!suffix.value_or("").empty())
+    return invalid("body.suffix is given: the model cannot insert; leave it out");
   if (logprobs && (*logprobs < 0 || *logprobs > kMaxCompletionLogprobs)) {
     return invalid(fmt::format("body.logprobs is {}: it must be from 0 to {}", *logprobs,
                                kMaxCompletionLogprobs));
@@ -425,7 +429,8 @@ BatchResult<BatchRequest> parse_batch_line(InputLine line, const BatchDefaults& 
   const auto refuse = [&](std::string message) {
     return line_failure(line, "invalid_request", std::move(message), *custom_id);
   };
-  if (!*custom_id || (*custom_id)->empty()) return refuse("custom_id is missing");
+  if (!*custom_id || (*custom_id)->empty())
+    return refuse("custom_id is missing: give each line one of its own");
   if ((*custom_id)->size() > kMaxCustomIdBytes) {
     return line_failure(line, "invalid_request",
                         fmt::format("custom_id has {} bytes: at most {} are allowed",
@@ -442,7 +447,7 @@ BatchResult<BatchRequest> parse_batch_line(InputLine line, const BatchDefaults& 
   }
   const auto body = fields.of_kind("body", JsonValue::Kind::object);
   if (!body) return refuse(body.error().message);
-  if (*body == nullptr) return refuse("body is missing");
+  if (*body == nullptr) return refuse("body is missing: give the request there");
   if (!defaults.ignore_unknown) {
     if (auto known = fields.no_others(); !known) return refuse(known.error().message);
   }

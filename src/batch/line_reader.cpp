@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
+#include "runtime/base/why_not.hpp"
 #include "src/text/text_check.hpp"
 
 namespace ingot {
@@ -65,7 +65,16 @@ Result<std::optional<InputLine>> LineReader::next() {
       scanned_ = buffer_.size();
       // Two bytes more than the limit: a CR and the LF that is still to come.
       if (buffer_.size() - begin_ > max_bytes_ + 2) skipping_ = true;
-      if (skipping_) begin_ = buffer_.size();
+      if (skipping_) {
+        skipped_ += buffer_.size() - begin_;
+        begin_ = buffer_.size();
+        if (skipped_ > kMaxSkippedBytes) {
+          return fail(ErrorCode::invalid_argument,
+                      fmt::format("reading {}: line {} has more than {} MiB and no end in sight; "
+                                  "end it, or name another file",
+                                  origin_, number_ + 1, kMaxSkippedBytes >> 20));
+        }
+      }
       if (!ended_) {
         switch (fill()) {
           case Filled::more:
@@ -77,8 +86,7 @@ Result<std::optional<InputLine>> LineReader::next() {
             interrupted_ = true;
             return std::optional<InputLine>();
           case Filled::failed:
-            return fail(ErrorCode::io,
-                        fmt::format("reading {}: {}", origin_, std::strerror(errno)));
+            return fail(ErrorCode::io, fmt::format("reading {}: {}", origin_, why_not_read(errno)));
         }
       }
       if (buffer_.size() == begin_ && !skipping_) return std::optional<InputLine>();
@@ -111,6 +119,7 @@ Result<std::optional<InputLine>> LineReader::next() {
       begin_ = next;
     }
     skipping_ = false;
+    skipped_ = 0;
     scanned_ = begin_;
     return std::optional(std::move(line));
   }

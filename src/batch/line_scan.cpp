@@ -1,11 +1,13 @@
 #include "src/batch/line_scan.hpp"
 
 #include <fmt/core.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
+
+#include "runtime/base/why_not.hpp"
 
 namespace ingot {
 namespace {
@@ -36,13 +38,18 @@ bool write_whole(int fd, std::string_view bytes) {
 }
 
 Result<std::int64_t> scan_lines(int fd, const std::filesystem::path& file, const TakeLine& take) {
+  struct stat status {};
+  if (::fstat(fd, &status) == 0 && !S_ISREG(status.st_mode)) {
+    return fail(ErrorCode::invalid_argument,
+                fmt::format("reading {}: it is no regular file; name one that ingot generate wrote",
+                            file.string()));
+  }
   std::string buffer, line;
   std::int64_t begin = 0;
   for (std::int64_t at = 0;;) {
     const auto bytes = read_at(fd, at, kPieceBytes, buffer);
     if (!bytes) {
-      return fail(ErrorCode::io,
-                  fmt::format("reading {}: {}", file.string(), std::strerror(errno)));
+      return fail(ErrorCode::io, fmt::format("reading {}: {}", file.string(), why_not_read(errno)));
     }
     if (bytes->empty()) return begin;
     at += static_cast<std::int64_t>(bytes->size());

@@ -8,12 +8,14 @@
 #include <utility>
 
 #include "src/batch/line_reader.hpp"
+#include "src/text/utf8.hpp"
 
 namespace ingot {
 namespace {
 
 constexpr std::string_view kOpen = "{{";
 constexpr std::string_view kClose = "}}";
+constexpr std::size_t kMostShownBytes = 60;  // of a text, in a message
 
 bool is_name(std::string_view name) {
   return !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) {
@@ -48,6 +50,23 @@ bool has_hole(const JsonValue& value) {
   return std::any_of(value.items.begin(), value.items.end(), has_hole);
 }
 
+/// A text with braces that are opened for a field and never closed; nullptr if there is none.
+const JsonValue* unclosed_hole(const JsonValue& value) {
+  if (value.kind == JsonValue::Kind::string) {
+    std::string_view rest = value.text;
+    while (const auto hole = next_hole(rest, 0))
+      rest.remove_prefix(hole->end);
+    const std::size_t open = rest.rfind(kOpen);
+    const bool is_open =
+        open != std::string_view::npos && rest.find(kClose, open) == std::string_view::npos;
+    return is_open ? &value : nullptr;
+  }
+  for (const JsonValue& item : value.items) {
+    if (const JsonValue* found = unclosed_hole(item)) return found;
+  }
+  return nullptr;
+}
+
 const JsonValue* field_of(const JsonValue& fields, std::string_view path) {
   // A key may hold dots itself.
   if (const JsonValue* whole = fields.find(path)) return whole;
@@ -73,9 +92,9 @@ Result<void> fill_holes(JsonValue& value, const JsonValue& fields, std::size_t& 
     return true;
   };
   const auto too_long = [] {
-    return fail(
-        ErrorCode::invalid_argument,
-        fmt::format("the line fills the template with more than {} MiB", kMaxLineBytes >> 20));
+    return fail(ErrorCode::invalid_argument,
+                fmt::format("the line fills the template with more than {} MiB; shorten its fields",
+                            kMaxLineBytes >> 20));
   };
   std::string out;
   std::size_t at = 0;
@@ -84,7 +103,8 @@ Result<void> fill_holes(JsonValue& value, const JsonValue& fields, std::size_t& 
     if (field == nullptr) {
       return fail(
           ErrorCode::invalid_argument,
-          fmt::format("the template asks for the field \"{}\", which the line lacks", hole->name));
+          fmt::format("the template asks for the field \"{}\", which the line lacks; give it there",
+                      hole->name));
     }
     const std::string json =
         field->kind == JsonValue::Kind::string ? std::string() : to_python_json(*field);
@@ -104,7 +124,10 @@ Result<void> fill_holes(JsonValue& value, const JsonValue& fields, std::size_t& 
 
 Result<LineTemplate> LineTemplate::parse(std::string_view json, std::string_view origin) {
   auto parsed = parse_json(json, origin);
-  if (!parsed) return Unexpected(parsed.error());
+  if (!parsed) {
+    return fail(parsed.error().code,
+                fmt::format("reading template {}; correct the file", parsed.error().message));
+  }
   JsonValue body = std::move(*parsed);
   if (body.kind == JsonValue::Kind::array) {
     JsonValue messages = std::exchange(body, {});
@@ -114,17 +137,26 @@ Result<LineTemplate> LineTemplate::parse(std::string_view json, std::string_view
   }
   const JsonValue* messages =
       body.kind == JsonValue::Kind::object ? body.find("messages") : nullptr;
-  if (messages == nullptr || messages->kind != JsonValue::Kind::array) {
-    return fail(ErrorCode::invalid_argument,
-                fmt::format("{}: a template is the body of a chat completion, an object with "
-                            "`messages`, or an array of messages",
-                            origin));
+  const auto refuse = [&](std::string_view why) {
+    return fail(ErrorCode::invalid_argument, fmt::format("reading template {}: {}", origin, why));
+  };
+  const bool has_messages =
+      messages != nullptr && messages->kind == JsonValue::Kind::array &&
+      std::all_of(messages->items.begin(), messages->items.end(),
+                  [](const JsonValue& item) { return item.kind == JsonValue::Kind::object; });
+  if (!has_messages) {
+    return refuse(
+        "it is no body of a chat completion; give an object with `messages`, or an array of "
+        "messages alone, as [{\"role\": \"user\", \"content\": \"Translate: {{text}}\"}]");
+  }
+  if (const JsonValue* text = unclosed_hole(body)) {
+    return refuse(fmt::format("the {{{{ in {} is not closed; write {{{{field}}}}",
+                              to_python_json(std::string(cut_utf8(text->text, kMostShownBytes)))));
   }
   if (!has_hole(body)) {
-    return fail(ErrorCode::invalid_argument,
-                fmt::format("{}: the template has no {{{{field}}}} in it, so every line would get "
-                            "the same answer",
-                            origin));
+    return refuse(
+        "it has no {{field}} in it, so every line would get the same answer; put one where a "
+        "line's field belongs");
   }
   return LineTemplate(std::move(body));
 }

@@ -6,10 +6,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <string>
 #include <utility>
 
+#include "runtime/base/why_not.hpp"
 #include "src/batch/batch_answer.hpp"
 #include "src/batch/id_set.hpp"
 #include "src/batch/line_scan.hpp"
@@ -54,7 +54,7 @@ Result<void> OutputMerge::add(const std::filesystem::path& file) {
   names_.push_back(file);
   if (!opened.is_open()) {
     return fail(ErrorCode::not_found,
-                fmt::format("merging {}: {}", file.string(), std::strerror(errno)));
+                fmt::format("merging {}: {}", file.string(), why_not_read(errno)));
   }
   std::int64_t count = 0;
   const auto scanned = scan_lines(
@@ -65,7 +65,7 @@ Result<void> OutputMerge::add(const std::filesystem::path& file) {
         if (!answer) {
           return fail(ErrorCode::corrupt,
                       fmt::format("merging {}: line {} is no answer of ingot generate (answers "
-                                  "that were written with --text cannot be merged)",
+                                  "that were written with --text cannot be merged); leave it out",
                                   file.string(), count));
         }
         places_.push_back({answer->line, offset, static_cast<std::int64_t>(line.size()) + 1,
@@ -115,7 +115,9 @@ Result<std::string> OutputMerge::check(LineReader& input, BatchFormat format,
   std::string answered_twice;
   repeated.tell(answered_twice, "answers are to a custom_id that an earlier line has");
   if (wrong.empty()) return answered_twice;
-  return fail(ErrorCode::corrupt, "merging: " + wrong + "; nothing was written");
+  return fail(ErrorCode::corrupt, "merging: " + wrong +
+                                      "; nothing was written: give the outputs of all shards of "
+                                      "this input");
 }
 
 Result<OutputMerge::Counts> OutputMerge::write(LineReader& input, BatchFormat format,
@@ -135,7 +137,8 @@ Result<OutputMerge::Counts> OutputMerge::write(LineReader& input, BatchFormat fo
           read_at(files_[file].get(), place.offset + done, static_cast<std::size_t>(most), buffer);
       if (!bytes || bytes->empty()) {
         return fail(ErrorCode::io,
-                    fmt::format("merging {}: it became shorter", names_[file].string()));
+                    fmt::format("merging {}: it became shorter; merge again when nothing writes it",
+                                names_[file].string()));
       }
       lines += *bytes;
       done += static_cast<std::int64_t>(bytes->size());

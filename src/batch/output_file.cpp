@@ -9,10 +9,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <utility>
 
 #include "runtime/base/file_descriptor.hpp"
+#include "runtime/base/why_not.hpp"
 #include "src/batch/line_scan.hpp"
 
 namespace ingot {
@@ -35,7 +35,8 @@ bool refuses(OutputFile::Existing existing) {
   return existing == OutputFile::Existing::refuse || existing == OutputFile::Existing::refuse_alone;
 }
 
-constexpr std::string_view kBeingWritten = "another run is writing it";
+constexpr std::string_view kBeingWritten =
+    "another run is writing it; wait for it, or name another output";
 
 /// What a power cut may cost. An fsync holds up the engine for some milliseconds.
 constexpr std::int64_t kSyncBytes = std::int64_t{64} << 20;
@@ -77,7 +78,7 @@ bool same_file(const struct stat& a, const struct stat& b) {
 Result<int> open_partial(const fs::path& partial, const fs::path& input,
                          OutputFile::Existing existing) {
   const int fd = ::open(partial.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-  if (fd < 0) return refused(partial, std::strerror(errno));
+  if (fd < 0) return refused(partial, why_not_written(errno));
   const auto give_up = [&](std::string_view why) {
     ::close(fd);
     return refused(partial, why);
@@ -92,13 +93,14 @@ Result<int> open_partial(const fs::path& partial, const fs::path& input,
       !same_file(opened, named)) {
     return give_up("another run has just finished it; try again");
   }
-  if (!S_ISREG(opened.st_mode)) return give_up("it exists and is no regular file");
+  if (!S_ISREG(opened.st_mode))
+    return give_up("it exists and is no regular file; move it away, or name another output");
   if (::stat(input.c_str(), &in) == 0 && same_file(opened, in)) {
     return give_up("it is the same file as the input; name another output");
   }
   if (existing == OutputFile::Existing::resume) return fd;
   if (opened.st_size > 0 && refuses(existing)) return give_up(left_over(existing));
-  if (::ftruncate(fd, 0) != 0) return give_up(std::strerror(errno));
+  if (::ftruncate(fd, 0) != 0) return give_up(why_not_written(errno));
   return fd;
 }
 
@@ -150,7 +152,7 @@ bool OutputFile::is_unchanged(const struct stat& looked_at) const {
 
 Unexpected OutputFile::cannot_make(int error) const {
   return refused(output_, fmt::format("cannot make {} in {}: {}", partial_.filename().string(),
-                                      folder_of(output_).string(), std::strerror(error)));
+                                      folder_of(output_).string(), why_not_written(error)));
 }
 
 // Everything that can be said without changing anything; nothing is open yet.
@@ -162,7 +164,8 @@ Result<OutputFile> OutputFile::plan(const fs::path& output, const fs::path& inpu
   if (output.empty())
     return refused("the output", "it has no name; name a file, or - for standard output");
   if (output == "-") {
-    if (file.may_resume_) return refused("standard output", "only a file can be gone on with");
+    if (file.may_resume_)
+      return refused("standard output", "only a file can be gone on with; leave out --resume");
     file.output_ = file.partial_ = "standard output";
     file.direct_ = true;
     return file;
@@ -180,7 +183,8 @@ Result<OutputFile> OutputFile::plan(const fs::path& output, const fs::path& inpu
     }
     if (S_ISDIR(out.st_mode)) return refused(output, "this is a folder; name a file");
     if (!S_ISREG(out.st_mode)) {
-      if (file.may_resume_) return refused(output, "only a regular file can be gone on with");
+      if (file.may_resume_)
+        return refused(output, "only a regular file can be gone on with; leave out --resume");
       file.output_ = file.partial_ = output;
       file.direct_ = file.owns_fd_ = true;
       return file;
@@ -212,7 +216,7 @@ Result<OutputFile> OutputFile::plan(const fs::path& output, const fs::path& inpu
   if (file.may_resume_) {
     const fs::path left = OutputFile::left(output);
     if (::access(left.c_str(), W_OK) != 0 && errno != ENOENT) {
-      return refused(left, std::strerror(errno));
+      return refused(left, why_not_written(errno));
     }
   }
   if (::access(folder_of(file.output_).c_str(), W_OK | X_OK) != 0) return file.cannot_make(errno);
@@ -223,7 +227,7 @@ Result<void> OutputFile::check(const fs::path& output, const fs::path& input, Ex
   const auto file = plan(output, input, existing);
   if (!file) return Unexpected(file.error());
   if (file->direct_ && file->owns_fd_ && ::access(output.c_str(), W_OK) != 0) {
-    return refused(output, std::strerror(errno));
+    return refused(output, why_not_written(errno));
   }
   return {};
 }
@@ -234,14 +238,14 @@ Result<OutputFile> OutputFile::create(const fs::path& output, const fs::path& in
   if (!file) return file;
   if (file->direct_) {
     file->fd_ = file->owns_fd_ ? ::open(output.c_str(), O_WRONLY | O_CLOEXEC) : STDOUT_FILENO;
-    if (file->fd_ < 0) return refused(output, std::strerror(errno));
+    if (file->fd_ < 0) return refused(output, why_not_written(errno));
     return file;
   }
   if (file->may_resume_ && ::access(file->output_.c_str(), F_OK) == 0) {
     if (rename_new(file->output_, file->partial_) != 0) {
       return refused(file->output_,
                      fmt::format("going on with it as {}: {}", file->partial_.filename().string(),
-                                 std::strerror(errno)));
+                                 why_not_written(errno)));
     }
     file->took_output_ = true;
   }
@@ -296,7 +300,7 @@ void OutputFile::close() {
 Result<void> OutputFile::recover(const Keep& keep) {
   const auto failed = [&](std::string_view what) {
     return fail(ErrorCode::io,
-                fmt::format("reading {}: {}: {}", partial_.string(), what, std::strerror(errno)));
+                fmt::format("reading {}: {}: {}", partial_.string(), what, why_not_read(errno)));
   };
   std::vector<Place> kept;
   std::int64_t number = 0;
@@ -346,7 +350,7 @@ Result<void> OutputFile::rewrite(const std::vector<Place>& places) {
     }
     full_ = error == ENOSPC || error == EDQUOT;
     return fail(ErrorCode::io, fmt::format("{} {}: {}; the lines are in {}", what, made.string(),
-                                           std::strerror(error), partial_.string()));
+                                           why_not_written(error), partial_.string()));
   };
   if (fd < 0) return failed("making");
   (void)::flock(fd, LOCK_EX | LOCK_NB);  // as the one whose place it takes
@@ -385,7 +389,7 @@ Result<void> OutputFile::sync_if_due() {
   if (unsynced_ < kSyncBytes && Clock::now() - synced_at_ < kSyncAge) return {};
   if (::fdatasync(fd_) != 0) {
     return fail(ErrorCode::io, fmt::format("bringing {} to the disk: {}", partial_.string(),
-                                           std::strerror(errno)));
+                                           why_not_written(errno)));
   }
   unsynced_ = 0;
   synced_at_ = Clock::now();
@@ -418,7 +422,7 @@ Result<void> OutputFile::append(std::string_view lines) {
     full_ = !direct_ && (error == ENOSPC || error == EDQUOT);
     return fail(
         ErrorCode::io,
-        fmt::format("writing {}: {}{}", partial_.string(), std::strerror(error),
+        fmt::format("writing {}: {}{}", partial_.string(), why_not_written(error),
                     direct_ || written_ == 0 ? "" : "; the lines before that are kept there"));
   }
   written_ += static_cast<std::int64_t>(lines.size());
@@ -434,7 +438,7 @@ Result<void> OutputFile::commit() {
   const auto failed = [&](std::string_view what) {
     return fail(ErrorCode::io,
                 fmt::format("{} {}: {}; the results are in {}", what, output_.string(),
-                            std::strerror(errno), partial_.string()));
+                            why_not_written(errno), partial_.string()));
   };
   full_ = false;
   std::stable_sort(places_.begin(), places_.end(),

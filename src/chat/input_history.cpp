@@ -7,10 +7,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <optional>
 
 #include "runtime/base/file_descriptor.hpp"
+#include "runtime/base/why_not.hpp"
 #include "src/text/utf8.hpp"
 
 namespace ingot {
@@ -55,7 +55,7 @@ std::optional<std::string> from_line(std::string_view line) {
 Unexpected file_error(const std::filesystem::path& file, const char* attempt) {
   return fail(ErrorCode::io, fmt::format("the input history {}: {}: {}; entries are kept until the "
                                          "end of this program only",
-                                         file.string(), attempt, std::strerror(errno)));
+                                         file.string(), attempt, why_not_written(errno)));
 }
 
 bool write_all(int fd, std::string_view bytes) {

@@ -17,6 +17,7 @@
 #include "runtime/base/byte_stream.hpp"
 #include "runtime/base/compression.hpp"
 #include "runtime/base/file_descriptor.hpp"
+#include "runtime/base/why_not.hpp"
 #include "src/text/utf8.hpp"
 
 namespace ingot {
@@ -191,19 +192,19 @@ Result<Place> look_at(const std::filesystem::path& file) {
   struct stat info {};
   if (::lstat(file.c_str(), &info) != 0) {
     if (errno == ENOENT || errno == ENOTDIR) return Place{};
-    return fail(ErrorCode::io, std::strerror(errno));
+    return fail(ErrorCode::io, why_not_read(errno));
   }
   const FileDescriptor opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!opened.is_open()) {
     if (errno == ENXIO) return Place{Kind::no_file, {}};  // a socket
-    return fail(errno == ENOENT ? ErrorCode::not_found : ErrorCode::io, std::strerror(errno));
+    return fail(errno == ENOENT ? ErrorCode::not_found : ErrorCode::io, why_not_read(errno));
   }
-  if (::fstat(opened.get(), &info) != 0) return fail(ErrorCode::io, std::strerror(errno));
+  if (::fstat(opened.get(), &info) != 0) return fail(ErrorCode::io, why_not_read(errno));
   if (S_ISDIR(info.st_mode)) return Place{Kind::folder, {}};
   if (!S_ISREG(info.st_mode)) return Place{Kind::no_file, {}};
   char start[kMagic.size()];
   const ssize_t got = ::pread(opened.get(), start, sizeof start, 0);
-  if (got < 0) return fail(ErrorCode::io, std::strerror(errno));
+  if (got < 0) return fail(ErrorCode::io, why_not_read(errno));
   const std::string_view begins(start, static_cast<std::size_t>(got));
   if (!kMagic.starts_with(begins)) return Place{Kind::foreign, {}};
   Place place{Kind::session, {}};
@@ -211,7 +212,7 @@ Result<Place> look_at(const std::filesystem::path& file) {
   if (size >= kHeaderBytes + kDigestBytes &&
       ::pread(opened.get(), place.checksum.bytes.data(), kDigestBytes,
               static_cast<off_t>(size - kDigestBytes)) != static_cast<ssize_t>(kDigestBytes)) {
-    return fail(ErrorCode::io, std::strerror(errno));
+    return fail(ErrorCode::io, why_not_read(errno));
   }
   return place;
 }
@@ -326,13 +327,13 @@ Result<StoredSession> read_session(const std::filesystem::path& file) {
   const auto place = look_at(file);
   if (!place) return refuse(place.error().code, place.error().message);
   if (place->kind == Place::Kind::folder) {
-    return refuse(ErrorCode::invalid_argument, "this is a folder");
+    return refuse(ErrorCode::invalid_argument, "this is a folder; name a session's file");
   }
   if (place->kind == Place::Kind::no_file) {
-    return refuse(ErrorCode::invalid_argument, "this is no regular file");
+    return refuse(ErrorCode::invalid_argument, "this is no regular file; name a session's file");
   }
   if (place->kind == Place::Kind::foreign) {
-    return refuse(ErrorCode::corrupt, "it is no session of ingot");
+    return refuse(ErrorCode::corrupt, "it is no session of ingot; name one that ingot saved");
   }
   const auto bytes = read_whole_file(file);
   if (!bytes) return Unexpected(bytes.error());
@@ -345,7 +346,7 @@ Result<void> check_session_file(const std::filesystem::path& file) {
   const FileDescriptor opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
   if (!opened.is_open() || ::fstat(opened.get(), &info) != 0) {
-    return fail(errno == ENOENT ? ErrorCode::not_found : ErrorCode::io, std::strerror(errno));
+    return fail(errno == ENOENT ? ErrorCode::not_found : ErrorCode::io, why_not_read(errno));
   }
   if (!S_ISREG(info.st_mode)) return fail(ErrorCode::invalid_argument, "this is no regular file");
   const auto size = static_cast<std::size_t>(info.st_size);
@@ -357,7 +358,7 @@ Result<void> check_session_file(const std::filesystem::path& file) {
   }
   std::string begin(kHeaderBytes, '\0');
   const ssize_t got = ::pread(opened.get(), begin.data(), begin.size(), 0);
-  if (got < 0) return fail(ErrorCode::io, std::strerror(errno));
+  if (got < 0) return fail(ErrorCode::io, why_not_read(errno));
   begin.resize(static_cast<std::size_t>(got));
   if (auto frames = frames_of(begin, size); !frames) return Unexpected(frames.error());
   return {};
@@ -375,7 +376,7 @@ Result<Digest> write_session(const std::filesystem::path& file, const SavedSessi
   const FileDescriptor lock(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!lock.is_open()) {
     return refuse(errno == ENOENT ? ErrorCode::not_found : ErrorCode::io,
-                  fmt::format("its folder: {}", std::strerror(errno)));
+                  fmt::format("its folder: {}", why_not_written(errno)));
   }
   lock_for_writing(lock.get());
   const auto place = look_at(file);
@@ -384,10 +385,11 @@ Result<Digest> write_session(const std::filesystem::path& file, const SavedSessi
     case Place::Kind::nothing:
       break;
     case Place::Kind::folder:
-      return refuse(ErrorCode::invalid_argument, "this is a folder");
+      return refuse(ErrorCode::invalid_argument, "this is a folder; name a file");
     case Place::Kind::no_file:
     case Place::Kind::foreign:
-      return refuse(ErrorCode::invalid_argument, "what is there is no session of ingot, and stays");
+      return refuse(ErrorCode::invalid_argument,
+                    "what is there is no session of ingot, and stays; choose another name");
     case Place::Kind::session:
       if (replace.any_session || (replace.known && place->checksum == replace.known)) break;
       return refuse(ErrorCode::invalid_argument,

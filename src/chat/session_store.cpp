@@ -7,6 +7,7 @@
 #include <ctime>
 
 #include "runtime/base/atomic_publish.hpp"
+#include "runtime/base/why_not.hpp"
 #include "src/text/utf8.hpp"
 
 namespace ingot {
@@ -59,7 +60,7 @@ Result<void> SessionStore::make_folder_of(const std::filesystem::path& file) con
   const bool made = std::filesystem::create_directories(folder_, error);
   if (error) {
     return fail(ErrorCode::io, fmt::format("creating the folder of sessions {}: {}",
-                                           folder_.string(), error.message()));
+                                           folder_.string(), why_not_written(error.value())));
   }
   if (made) std::filesystem::permissions(folder_, std::filesystem::perms::owner_all, error);
   return {};

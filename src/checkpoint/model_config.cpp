@@ -36,20 +36,25 @@ constexpr int kActivationGroup = 128;
 std::optional<std::string> foreign_flavour(const json& config) {
   const auto type = config.find("model_type");
   if (type != config.end() && *type == "deepseek_v41") {
-    return "model_type is \"deepseek_v41\" (DeepSeek-V4.1), another architecture; ingot runs "
-           "deepseek_v4 (DeepSeek-V4-Flash, -Pro and other sizes)";
+    return "model_type is \"deepseek_v41\" (DeepSeek-V4.1), another architecture; give "
+           "a checkpoint of deepseek_v4 (DeepSeek-V4-Flash, -Pro and other sizes)";
   }
   if (type == config.end() && config.contains("n_layers") && config.contains("dim")) {
     return "this is the config of the model's own inference code; give the folder with the "
            "config.json that has model_type";
   }
   if (type != config.end() && *type != "deepseek_v4") {
-    return fmt::format("model_type is {}; only \"deepseek_v4\" is supported", shown(*type));
+    return fmt::format(
+        "model_type is {}; only \"deepseek_v4\" is supported; give a "
+        "checkpoint of DeepSeek-V4-Flash, -Pro or another size",
+        shown(*type));
   }
   const auto architectures = config.find("architectures");
   if (architectures != config.end() && *architectures != json::array({"DeepseekV4ForCausalLM"})) {
-    return fmt::format("architectures is {}; only [\"DeepseekV4ForCausalLM\"] is supported",
-                       shown(*architectures));
+    return fmt::format(
+        "architectures is {}; only [\"DeepseekV4ForCausalLM\"] is supported; "
+        "give a checkpoint of DeepSeek-V4-Flash, -Pro or another size",
+        shown(*architectures));
   }
   return std::nullopt;
 }
@@ -255,6 +260,10 @@ void check_consistency(ConfigFields& fields, const ModelConfig& model) {
     if (id >= model.vocab_size) {
       fields.bad(key, fmt::format("is {}, outside the vocabulary of {}", id, model.vocab_size));
     }
+  }
+  if (model.bos_token_id == model.eos_token_id) {
+    fields.bad("eos_token_id",
+               fmt::format("is {}, which is bos_token_id, too", model.eos_token_id));
   }
 }
 

@@ -11,7 +11,7 @@ Error Problems::to_error(std::string_view attempt) const {
   if (list_.size() == 1) {
     return Error{list_[0].code, fmt::format("{}: {}", attempt, list_[0].text)};
   }
-  std::string message = fmt::format("{}: {} problems", attempt, list_.size());
+  std::string message = fmt::format("{}: {} problems", attempt, size());
   for (std::size_t i = 0; i < std::min(list_.size(), kMostLines); ++i) {
     message += "\n  " + list_[i].text;
   }

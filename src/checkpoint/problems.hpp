@@ -22,9 +22,15 @@ class Problems {
  public:
   void add(ErrorCode code, std::string text) { list_.push_back({code, std::move(text)}); }
   void add(const Error& error) { add(error.code, error.message); }
+  /// The last line of a list that was cut: so many problems that have no lines of their own.
+  void add_rest(ErrorCode code, std::size_t count, std::string text) {
+    add(code, std::move(text));
+    without_line_ += count - 1;
+  }
 
   bool empty() const { return list_.empty(); }
-  std::size_t size() const { return list_.size(); }
+  /// Those without a line of their own among them.
+  std::size_t size() const { return list_.size() + without_line_; }
   std::span<const Problem> list() const { return list_; }
 
   /// All of them as one error: "ATTEMPT: PROBLEM" for one, else "ATTEMPT: N problems" and a line
@@ -34,6 +40,7 @@ class Problems {
 
  private:
   std::vector<Problem> list_;
+  std::size_t without_line_ = 0;
 };
 
 /// "1 byte", "2 bytes"

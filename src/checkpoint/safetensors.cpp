@@ -4,8 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
+#include <utility>
 
 #include "src/checkpoint/strict_json.hpp"
 
@@ -17,9 +19,7 @@ constexpr std::size_t kMostDimensions = 8;
 constexpr std::size_t kMostProblemsPerFile = 50;
 /// V4-Pro, the largest known, has some 140,000 tensors; names are under 100 bytes. Together these
 /// bounds keep what a bad header takes below 100 MB.
-constexpr JsonBounds kHeaderBounds{
-    .token_bytes = 64 << 10, .tokens = 3'000'000, .objects = 150'000};
-constexpr std::size_t kMostJsonBytes = 32'000'000;  // of the header, without its padding
+constexpr JsonBounds kHeaderBounds{.token_bytes = 1 << 20, .tokens = 3'000'000, .objects = 150'000};
 constexpr std::size_t kMostNameBytes = 256;
 
 /// Receives the header's JSON piece by piece, so that a header of 100 MB is never held as a
@@ -183,8 +183,10 @@ class FileProblems {
       : origin_(origin), problems_(problems) {}
   ~FileProblems() {
     if (count_ > kMostProblemsPerFile) {
-      problems_.add(ErrorCode::corrupt,
-                    fmt::format("{}: and {} more", origin_, count_ - kMostProblemsPerFile));
+      const std::size_t rest = count_ - kMostProblemsPerFile;
+      problems_.add_rest(ErrorCode::corrupt, rest,
+                         fmt::format("{}: and {} more, which are not listed; fetch the file again",
+                                     origin_, rest));
     }
   }
   FileProblems(const FileProblems&) = delete;
@@ -193,8 +195,9 @@ class FileProblems {
   void add(ErrorCode code, std::string_view text) {
     if (count_++ >= kMostProblemsPerFile) return;
     const std::string_view remedy =
-        code == ErrorCode::corrupt ? "fetch the file again, or write it anew with a current tool"
-                                   : "ingot cannot use this file";
+        code == ErrorCode::corrupt
+            ? "fetch the file again, or write it anew with a current tool"
+            : "fetch an official checkpoint, or convert the tensor to a dtype that ingot reads";
     problems_.add(code, fmt::format("{}: {}; {}", origin_, text, remedy));
   }
   bool any() const { return count_ > 0; }
@@ -253,18 +256,29 @@ void check_entry(const SafetensorsEntry& entry, FileProblems& problems) {
   }
 }
 
-/// That the tensors, sorted by offset, fill [0, data_bytes) exactly.
+/// That the tensors, sorted by offset, fill [0, data_bytes) exactly. A tensor whose own offsets are
+/// wrong was told of: neither it nor what lies beside it is told of again.
 void check_layout(const std::vector<SafetensorsEntry>& entries, std::uint64_t data_bytes,
                   FileProblems& problems) {
   std::uint64_t filled = 0;
+  std::size_t beyond = 0;  // tensors that end behind the file
+  const SafetensorsEntry* first_beyond = nullptr;
+  bool is_told = false;  // the tensor before has offsets that are no measure
   for (const SafetensorsEntry& entry : entries) {
-    if (entry.begin > entry.end) continue;  // told already
+    const auto bytes = tensor_bytes(entry.shape, entry.dtype);
+    if (entry.begin > entry.end || bytes != entry.end - entry.begin) {
+      is_told = true;
+      if (entry.begin <= entry.end) filled = std::max(filled, entry.end);
+      continue;
+    }
+    if (std::exchange(is_told, false) && entry.begin != filled && entry.end <= data_bytes) {
+      filled = entry.end;
+      continue;
+    }
     const std::string name = in_quotes(entry.name);
     if (entry.end > data_bytes) {
-      problems.add(ErrorCode::corrupt,
-                   fmt::format("tensor {} ends at byte {} of the data, but the file has only {}: "
-                               "it is cut short",
-                               name, entry.end, data_bytes));
+      if (++beyond == 1) first_beyond = &entry;
+      continue;
     }
     if (entry.begin < filled) {
       problems.add(ErrorCode::corrupt,
@@ -277,15 +291,70 @@ void check_layout(const std::vector<SafetensorsEntry>& entries, std::uint64_t da
     }
     filled = std::max(filled, entry.end);
   }
-  if (filled < data_bytes) {
+  if (beyond > 0) {
+    problems.add(
+        ErrorCode::corrupt,
+        fmt::format("tensor {} ends at byte {} of the data, but the file has only {}{}: it is cut "
+                    "short",
+                    in_quotes(first_beyond->name), first_beyond->end, data_bytes,
+                    beyond > 1 ? fmt::format(", as do {} more", beyond - 1) : ""));
+  } else if (filled < data_bytes && !is_told) {
     problems.add(ErrorCode::corrupt,
                  fmt::format("{} behind the last tensor", counted(data_bytes - filled, "byte")));
   }
 }
 
+/// Pages of the file are given back in such steps: a header may have 100 MB.
+constexpr std::size_t kStep = std::size_t{1} << 20;
+
+/// Gives back what has been read of a text, up to a place in it.
+class PassedText {
+ public:
+  PassedText(std::string_view text, const PassedBytes& passed) : text_(text), passed_(passed) {}
+  void operator()(std::size_t end) const {
+    if (!passed_) return;
+    // The two steps before it: the last look at one may have brought back a part of the other.
+    const std::size_t begin = end > 2 * kStep ? end - 2 * kStep : 0;
+    passed_(std::as_bytes(std::span(text_.substr(begin, end - begin))));
+  }
+  const char* begin() const { return text_.data(); }
+
+ private:
+  std::string_view text_;
+  const PassedBytes& passed_;
+};
+
+/// Reads a text once, forward, for a parser.
+class PassingIterator {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  PassingIterator(const char* at, const PassedText& passed) : at_(at), passed_(&passed) {}
+  reference operator*() const { return *at_; }
+  PassingIterator& operator++() {
+    ++at_;
+    const auto read = static_cast<std::size_t>(at_ - passed_->begin());
+    if (read % kStep == 0) (*passed_)(read);
+    return *this;
+  }
+  PassingIterator operator++(int) {
+    PassingIterator before = *this;
+    ++*this;
+    return before;
+  }
+  bool operator==(const PassingIterator& other) const { return at_ == other.at_; }
+
+ private:
+  const char* at_;
+  const PassedText* passed_;
+};
+
 // The JSON without the padding behind it, which is passed in steps: it may be the most of 100 MB.
 std::string_view header_text(std::span<const std::byte> header, const PassedBytes& passed) {
-  constexpr std::size_t kStep = std::size_t{1} << 20;
   const std::string_view text(reinterpret_cast<const char*>(header.data()), header.size());
   std::size_t end = text.size();
   while (end > 0) {
@@ -327,18 +396,22 @@ std::optional<SafetensorsHeader> read_safetensors_header(std::span<const std::by
   if (!length) return std::nullopt;
   const std::string_view text =
       header_text(file.subspan(8, static_cast<std::size_t>(*length)), passed);
-  if (text.size() > kMostJsonBytes) {
+  // The format has no room for more; our parser would skip both.
+  if (text.starts_with("\xEF\xBB\xBF") || text.starts_with(' ') || text.starts_with('\n')) {
     problems.add(ErrorCode::corrupt,
-                 fmt::format("the header holds {} bytes of JSON before its padding, more than {}",
-                             text.size(), kMostJsonBytes));
+                 fmt::format("the header begins with {}, not with {{",
+                             text[0] == '\xEF' ? "a byte-order mark" : "a blank"));
     return std::nullopt;
   }
-  if (const std::string problem = beyond_bounds(text, kHeaderBounds); !problem.empty()) {
+  const PassedText passed_text(text, passed);
+  if (const std::string problem = beyond_bounds(text, kHeaderBounds, passed_text);
+      !problem.empty()) {
     problems.add(ErrorCode::corrupt, "the header " + problem);
     return std::nullopt;
   }
   HeaderSax sax;
-  if (!nlohmann::json::sax_parse(text.begin(), text.end(), &sax)) {
+  if (!nlohmann::json::sax_parse(PassingIterator(text.data(), passed_text),
+                                 PassingIterator(text.data() + text.size(), passed_text), &sax)) {
     problems.add(ErrorCode::corrupt, sax.mistake);
     return std::nullopt;
   }

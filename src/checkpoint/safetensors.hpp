@@ -35,7 +35,7 @@ using PassedBytes = std::function<void(std::span<const std::byte>)>;
 /// end - begin = shape × width without overflow, and that the tensors fill the data section
 /// exactly: no overlap, no gap, nothing behind.
 /// @param origin the file's name, for messages
-/// @param passed is told, every megabyte, what of the header's padding has been read
+/// @param passed is told, every megabyte, what of the header has been read
 /// @return the header, or nullopt with at least one problem added (corrupt, unsupported). After
 ///         the first structural mistake reading stops; mistakes of single tensors are all listed.
 /// Source: the safetensors format description; header limit 100,000,000 bytes as in its library.

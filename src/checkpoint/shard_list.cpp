@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "runtime/base/mapped_file.hpp"
+#include "runtime/base/why_not.hpp"
 #include "src/checkpoint/strict_json.hpp"
 
 namespace ingot {
@@ -123,7 +124,7 @@ std::optional<ShardIndex> parse_shard_index(std::string_view text, std::string_v
     } else if (bad_names.insert(name).second) {
       problems.add(ErrorCode::corrupt,
                    fmt::format("{}: tensor {} is in {}; a shard is a plain file name that ends in "
-                               "{}, in the index's own folder",
+                               "{}, in the index's own folder; fetch the index again",
                                origin, in_quotes(tensor), in_quotes(name), kExtension));
     }
   }
@@ -141,7 +142,8 @@ ShardList list_shards(const fs::path& directory, Problems& problems) {
     if (is_shard_name(name)) present.insert(name);
   }
   if (error) {
-    problems.add(ErrorCode::io, fmt::format("listing {}: {}", directory.string(), error.message()));
+    problems.add(ErrorCode::io,
+                 fmt::format("listing {}: {}", directory.string(), why_not_read(error.value())));
     return list;
   }
   const fs::path index_file = directory / kIndexName;

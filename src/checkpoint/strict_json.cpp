@@ -47,11 +47,15 @@ std::string_view without_padding(std::string_view text) {
   return text;
 }
 
-std::string beyond_bounds(std::string_view text, const JsonBounds& bounds) {
+std::string beyond_bounds(std::string_view text, const JsonBounds& bounds,
+                          const std::function<void(std::size_t)>& passed) {
+  constexpr std::size_t kStep = std::size_t{1} << 20;
+  std::size_t told = 0;
   text = without_padding(text);
   std::size_t tokens = 0;
   std::size_t objects = 0;
   for (std::size_t at = 0; at < text.size();) {
+    if (passed && at - told >= kStep) passed(told = at);
     const char c = text[at];
     std::size_t end = at + 1;
     if (c == ',' || c == ':' || c == ']' || c == '}') {

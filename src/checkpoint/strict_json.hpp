@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
@@ -19,7 +20,9 @@ struct JsonBounds {
 
 /// What is beyond the bounds ("holds more than 400000 values"), or empty. Blanks behind the
 /// document do not count. It is not a parser: what is no JSON may pass.
-std::string beyond_bounds(std::string_view text, const JsonBounds& bounds);
+/// @param passed is told, about every megabyte, up to where the text has been read
+std::string beyond_bounds(std::string_view text, const JsonBounds& bounds,
+                          const std::function<void(std::size_t)>& passed = {});
 
 /// `text` without the blanks behind it, with which safetensors headers are padded.
 std::string_view without_padding(std::string_view text);

@@ -36,7 +36,8 @@ ModelConfig cut_to_layers(ModelConfig config, int layers) {
   config.draft = DraftKind::none;
   if (layers > config.num_layers) {
     throw EngineError(ErrorCode::invalid_argument,
-                      fmt::format("--layers {}: the model has {}", layers, config.num_layers));
+                      fmt::format("--layers {}: the model has {}; give at most that many", layers,
+                                  config.num_layers));
   }
   if (layers > 0) config.num_layers = layers;
   config.num_hash_layers = std::min(config.num_hash_layers, config.num_layers);
@@ -361,6 +362,8 @@ int run_bench_on(const BenchOptions& options, std::shared_ptr<const cu::DriverAp
 }
 
 int run_bench(const BenchOptions& options, std::FILE* out) {
+  for (const auto& file : {options.json, options.svg})
+    value_or_throw(check_new_file(file, options.force));
   Overrides overrides = value_or_throw(read_overrides(options.pins, options.disabled));
   if (options.what == BenchOptions::What::serve) {
     const DeviceChoice choice = value_or_throw(choose_device(

@@ -43,6 +43,7 @@ struct BenchOptions {
   std::vector<std::string> pins, disabled;
   bool deterministic = false;       ///< decode is measured both ways, the others this way
   std::filesystem::path json, svg;  ///< files to write; empty: none
+  bool force = false;               ///< files that are there may be replaced
 };
 
 /// `ingot bench`: measures steps on the first GPU against that card's own limits, or what a

@@ -40,6 +40,7 @@ void add_common(CLI::App* what, BenchFlags& flags) {
       ->type_name("DIR");
   what->add_option("--json", flags.json, "also write JSON lines")->type_name("FILE");
   what->add_option("--svg", flags.svg, "also draw a roofline")->type_name("FILE");
+  what->add_flag("--force", flags.force, "replace existing files of --json and --svg");
 }
 
 /// "512" or "20..4000"
@@ -174,7 +175,8 @@ Result<BenchOptions> bench_options(const CLI::App& bench, const BenchFlags& flag
                 "--synthetic needs the model's shape: --config FILE names its config.json");
   }
   if (!flags.synthetic && !(flags.config.empty() && flags.layers.empty())) {
-    return fail(ErrorCode::invalid_argument, "--config and --layers belong to --synthetic");
+    return fail(ErrorCode::invalid_argument,
+                "--config and --layers belong to --synthetic: give it, or leave them out");
   }
   options.checkpoint = flags.model;
   options.config_json = flags.config;
@@ -233,6 +235,7 @@ Result<BenchOptions> bench_options(const CLI::App& bench, const BenchFlags& flag
   options.deterministic = flags.deterministic;
   options.json = flags.json;
   options.svg = flags.svg;
+  options.force = flags.force;
   return options;
 }
 

@@ -23,7 +23,8 @@ struct BenchFlags {
   std::string families, heads, keys = "4K,128K", prompt_rows;
   std::vector<std::string> pins, disabled;
   std::string template_dir;
-  bool synthetic = false, trace = false, deterministic = false, all_candidates = false;
+  bool synthetic = false, trace = false, deterministic = false, all_candidates = false,
+       force = false;
 };
 
 CLI::App* add_bench(CLI::App& app, BenchFlags& flags);

@@ -8,9 +8,12 @@
 
 #include "kernel_templates/family.hpp"
 #include "runtime/base/log.hpp"
+#include "runtime/base/printable.hpp"
 #include "runtime/jit/arch.hpp"
 #include "runtime/jit/bundle.hpp"
 #include "src/cli/cache_tuning.hpp"
+#include "src/cli/json_line.hpp"
+#include "src/cli/write_file.hpp"
 
 namespace ingot {
 namespace {
@@ -91,15 +94,16 @@ int list(const CacheOptions& options, std::FILE* out) {
       bytes += file.bytes;
       ++(entry->is_barred() ? bars : kernels);
       if (options.json) {
-        fmt::print(out, "{}\n", entry_json(*entry, file).dump());
+        fmt::print(out, "{}\n", json_line(entry_json(*entry, file)));
       } else if (entry->is_barred()) {
-        fmt::print(out, "{:<20} {:<8} {}  barred: {}\n", entry->manifest.family,
-                   entry->manifest.arch, params_text(entry->manifest), entry->barred);
+        fmt::print(out, "{:<20} {:<8} {}  barred: {}\n", printable(entry->manifest.family),
+                   printable(entry->manifest.arch), printable(params_text(entry->manifest)),
+                   printable(entry->barred));
       } else {
         fmt::print(out, "{:<20} {:<8} {}  {} registers, {} bytes, {:.2f} s, NVRTC {}\n",
-                   entry->manifest.family, entry->manifest.arch, params_text(entry->manifest),
-                   entry->kernel.resources.registers, file.bytes, entry->kernel.seconds,
-                   entry->manifest.compiler.version);
+                   printable(entry->manifest.family), printable(entry->manifest.arch),
+                   printable(params_text(entry->manifest)), entry->kernel.resources.registers,
+                   file.bytes, entry->kernel.seconds, printable(entry->manifest.compiler.version));
       }
     }
   }
@@ -121,7 +125,7 @@ int verify(const CacheOptions& options, std::FILE* out) {
         ++good;
       } else {
         damaged.push_back(entry.error().message);
-        if (!options.json) fmt::print(out, "{}\n", entry.error().message);
+        if (!options.json) fmt::print(out, "{}\n", printable(entry.error().message));
       }
     }
   }
@@ -131,12 +135,12 @@ int verify(const CacheOptions& options, std::FILE* out) {
         ++good;
       } else {
         damaged.push_back(record.error().message);
-        if (!options.json) fmt::print(out, "{}\n", record.error().message);
+        if (!options.json) fmt::print(out, "{}\n", printable(record.error().message));
       }
     }
   }
   if (options.json) {
-    fmt::print(out, "{}\n", Json{{"good", good}, {"damaged", damaged}}.dump());
+    fmt::print(out, "{}\n", json_line(Json{{"good", good}, {"damaged", damaged}}));
   } else {
     fmt::print(out, "{} entries are whole, {} damaged{}\n", good, damaged.size(),
                damaged.empty() ? "" : ": `ingot cache gc` removes them, a look-up rebuilds them");
@@ -177,7 +181,8 @@ jit::Variant variant_of(const CacheOptions& options) {
 
 int explain(const CacheOptions& options, std::FILE* out) {
   if (options.archs.empty()) {
-    throw EngineError(ErrorCode::invalid_argument, "explain needs --arch");
+    throw EngineError(ErrorCode::invalid_argument,
+                      "explain needs an architecture: give --arch sm_NN");
   }
   const auto store = value_or_throw(open_kernel_store(options.cache, 1));
   const jit::KernelRequest request{.variant = variant_of(options),
@@ -187,15 +192,14 @@ int explain(const CacheOptions& options, std::FILE* out) {
     lines.push_back(std::move(line));
   if (options.json) {
     fmt::print(out, "{}\n",
-               Json{{"kernel", jit::describe(request.variant)},
-                    {"arch", request.arch},
-                    {"manifest", value_or_throw(store->manifest(request)).text()},
-                    {"lines", lines}}
-                   .dump());
+               json_line(Json{{"kernel", jit::describe(request.variant)},
+                              {"arch", request.arch},
+                              {"manifest", value_or_throw(store->manifest(request)).text()},
+                              {"lines", lines}}));
   } else {
     fmt::print(out, "{} for {}\n", jit::describe(request.variant), request.arch);
     for (const std::string& line : lines)
-      fmt::print(out, "{}\n", line);
+      fmt::print(out, "{}\n", printable(line));
   }
   return 0;
 }
@@ -214,13 +218,12 @@ int collect(const CacheOptions& options, std::FILE* out) {
   result.kept_bytes += records.kept_bytes;
   if (options.json) {
     fmt::print(out, "{}\n",
-               Json{{"removed", result.removed},
-                    {"removed_bytes", result.removed_bytes},
-                    {"damaged", result.damaged},
-                    {"temporaries", result.temporaries},
-                    {"kept", result.kept},
-                    {"kept_bytes", result.kept_bytes}}
-                   .dump());
+               json_line(Json{{"removed", result.removed},
+                              {"removed_bytes", result.removed_bytes},
+                              {"damaged", result.damaged},
+                              {"temporaries", result.temporaries},
+                              {"kept", result.kept},
+                              {"kept_bytes", result.kept_bytes}}));
   } else {
     fmt::print(out,
                "removed {} entries ({:.1f} MiB; {} of them damaged) and {} leftovers; {} entries "
@@ -233,6 +236,7 @@ int collect(const CacheOptions& options, std::FILE* out) {
 }
 
 int export_to(const CacheOptions& options, std::FILE* out) {
+  value_or_throw(check_new_file(options.file, options.force));
   TuningExport tunings = export_tunings(options);
   const auto result = value_or_throw(jit::export_bundle(kernel_layers(options.cache), options.archs,
                                                         options.file, std::move(tunings.files)));
@@ -240,17 +244,16 @@ int export_to(const CacheOptions& options, std::FILE* out) {
   if (damaged > 0) log::warn("{} damaged entries were left out", damaged);
   if (options.json) {
     fmt::print(out, "{}\n",
-               Json{{"kernels", result.kernels},
-                    {"barred", result.bars},
-                    {"tuning", result.files},
-                    {"damaged", damaged},
-                    {"bytes", result.bundle_bytes},
-                    {"file", options.file.string()}}
-                   .dump());
+               json_line(Json{{"kernels", result.kernels},
+                              {"barred", result.bars},
+                              {"tuning", result.files},
+                              {"damaged", damaged},
+                              {"bytes", result.bundle_bytes},
+                              {"file", options.file.string()}}));
   } else {
     fmt::print(out,
                "exported {} kernels, {} barred variants and {} tuning choices to {} ({:.1f} MiB)\n",
-               result.kernels, result.bars, result.files, options.file.string(),
+               result.kernels, result.bars, result.files, printable(options.file.string()),
                static_cast<double>(result.bundle_bytes) / (1 << 20));
   }
   return 0;
@@ -265,15 +268,14 @@ int import_from(const CacheOptions& options, std::FILE* out) {
   const jit::ImportResult tunings = import_tunings(records, first_tuning_layer(options));
   if (options.json) {
     fmt::print(out, "{}\n",
-               Json{{"added", result.added},
-                    {"known", result.known},
-                    {"tuning_added", tunings.added},
-                    {"tuning_known", tunings.known}}
-                   .dump());
+               json_line(Json{{"added", result.added},
+                              {"known", result.known},
+                              {"tuning_added", tunings.added},
+                              {"tuning_known", tunings.known}}));
   } else {
     fmt::print(out, "imported {} entries and {} tuning choices into {}; {} and {} were there\n",
-               result.added, tunings.added, cache.directory().parent_path().string(), result.known,
-               tunings.known);
+               result.added, tunings.added, printable(cache.directory().parent_path().string()),
+               result.known, tunings.known);
   }
   return 0;
 }

@@ -20,6 +20,7 @@ struct CacheOptions {
   std::string family;               ///< explain
   std::vector<std::string> params;  ///< explain: NAME=VALUE; others have their defaults
   std::filesystem::path file;       ///< export, import
+  bool force = false;               ///< export: a file that is there may be replaced
   std::uint64_t most_bytes = std::uint64_t{4} << 30;          ///< gc
   std::chrono::hours most_age = std::chrono::hours(24 * 90);  ///< gc
   bool table = false;  ///< list: the tuning choices alone, in Markdown

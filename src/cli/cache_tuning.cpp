@@ -9,6 +9,8 @@
 
 #include "runtime/base/atomic_publish.hpp"
 #include "runtime/base/log.hpp"
+#include "runtime/base/printable.hpp"
+#include "src/cli/json_line.hpp"
 #include "src/cli/local_cards.hpp"
 #include "tuner/choice_table.hpp"
 #include "tuner/tune.hpp"
@@ -121,8 +123,9 @@ TuningList list_tunings(const CacheOptions& options, std::FILE* out) {
       if (!is_wanted(options.archs, record->key.device.arch)) continue;
       ++list.records;
       list.bytes += file.bytes;
-      fmt::print(out, "{}\n",
-                 options.json ? record_json(*record, file).dump() : record_text(*record));
+      fmt::print(
+          out, "{}\n",
+          options.json ? json_line(record_json(*record, file)) : printable(record_text(*record)));
     }
   }
   return list;

@@ -66,22 +66,28 @@ void ChatLoop::tell(std::string_view text) {
   if (options_.json) {
     shown_ += text;
   } else {
-    write_out(text);
+    write_out(for_terminal(text));
   }
 }
 
 void ChatLoop::complain(const Error& error) {
-  log::error("{}", for_terminal(error.message));
-  failed_ = true;
+  note_failure(error);
+  if (ends_script_ && !complaint_) {
+    complaint_ = error;
+  } else {
+    log::error("{}", error.message);
+  }
+}
+
+void ChatLoop::note_failure(const Error& error) {
   // At a terminal somebody has read it and goes on.
   if (!interactive_) status_ = std::max(status_, exit_status(error.code));
 }
 
-void ChatLoop::end_script(std::string_view failed) {
-  if (!script_ || interrupt_.requested() != 0) return;
+void ChatLoop::end_script(std::string_view failed, const Error& why) {
   leave_ = true;
-  log::error("line {}: {} failed, and the script ends here: what follows was meant for it",
-             line_number_, for_terminal(failed));
+  log::error("line {}: {} failed, and the script ends here, as what follows was meant for it: {}",
+             line_number_, failed, why.message);
 }
 
 void ChatLoop::open_history() {
@@ -175,13 +181,20 @@ void ChatLoop::handle(TypedMessage message) {
 }
 
 void ChatLoop::run_command(const CommandLine& command) {
-  failed_ = false;
+  ends_script_ = script_ && ends_script(command.name);
   if (auto ran = run_chat_command(command, *this); !ran) complain(ran.error());
   if (const std::string text = std::exchange(shown_, {}); !text.empty()) {
     write_out(fmt::format("{{\"command\": {}, \"output\": {}}}\n",
                           to_python_json(std::string(command.name)), to_python_json(text)));
   }
-  if (failed_ && ends_script(command.name)) end_script(command.name);
+  ends_script_ = false;
+  const auto complaint = std::exchange(complaint_, std::nullopt);
+  if (!complaint) return;
+  if (is_in_script()) {
+    end_script(command.name, *complaint);
+  } else {
+    log::error("{}", complaint->message);
+  }
 }
 
 int ChatLoop::read_messages() {
@@ -236,11 +249,11 @@ Result<void> check_prompt_option(const ChatOptions& options) {
   const TypedMessage prompt{*options.prompt};
   const auto command = as_command(prompt);
   if (!command) return {};
-  return fail(ErrorCode::invalid_argument,
-              fmt::format("--prompt {}: {} is no question; of the commands --prompt takes /retry "
-                          "alone, standard input takes all (and a message that begins with \"\"\")",
-                          for_terminal(cut_utf8(*options.prompt, kMostShown)),
-                          for_terminal(cut_utf8(command->name, kMostShown))));
+  return fail(
+      ErrorCode::invalid_argument,
+      fmt::format("--prompt {}: {} is no question; of the commands --prompt takes /retry "
+                  "alone, standard input takes all (and a message that begins with \"\"\")",
+                  cut_utf8(*options.prompt, kMostShown), cut_utf8(command->name, kMostShown)));
 }
 
 bool is_retry_prompt(const ChatOptions& options) {
@@ -297,7 +310,8 @@ int talk(const ChatOptions& options, LoadedModel& model, std::vector<ChatMessage
     if (!messages.empty()) chat.begin_with(std::move(messages));
     if (!tools.empty()) chat.offer_tools(std::move(tools));
     const int status = chat.run();
-    report_numeric_faults(*model.engine);
+    // An answer that NaN ended has said so itself.
+    if (model.engine->numeric_faults().nan_rows == 0) report_numeric_faults(*model.engine);
     return status;
   } catch (const ClosedPipe&) {
     return kClosedPipeStatus;

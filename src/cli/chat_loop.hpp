@@ -73,8 +73,10 @@ class ChatLoop final : private ChatActions {
   void handle(TypedMessage message);
   void run_command(const CommandLine& command);
   /// What comes next would be asked in another conversation than its author meant: in a script
-  /// nothing more is read.
-  void end_script(std::string_view failed);
+  /// nothing more is read. Says which of its lines failed, and why.
+  void end_script(std::string_view failed, const Error& why);
+  /// Whether what fails now ends the script.
+  bool is_in_script() const { return script_ && interrupt_.requested() == 0; }
 
   enum class Turn { question, as_it_stands, again };
   /// One answer, with the calls of functions that it makes where a command answers these.
@@ -84,7 +86,9 @@ class ChatLoop final : private ChatActions {
   Result<TurnStats> generate(Turn turn, std::string question, AnswerView& view);
   void report(const TurnStats& stats);
   void take_result(std::string result);
-  bool run_tool_command();
+  Result<void> run_tool_command();
+  /// A call that is not answered leaves a script behind that was meant for its answer.
+  void fail_call(const Error& error);
 
   void apply_settings();
   /// The settings that the command line names go before those of the session that is gone on with;
@@ -143,7 +147,10 @@ class ChatLoop final : private ChatActions {
   void say(std::string_view line) const;
   /// What a command was asked for.
   void tell(std::string_view text);
+  /// Says it, or, of a command that may end the script, leaves it to what says so.
   void complain(const Error& error);
+  /// The exit status has it.
+  void note_failure(const Error& error);
   void report_totals() const;
   /// Nothing where the editor failed.
   std::optional<std::string> edit_text(const std::string& text);
@@ -194,7 +201,8 @@ class ChatLoop final : private ChatActions {
   std::string last_thought_;
   std::string shown_;  ///< by the command that runs, for a line of JSON
   std::int64_t line_number_ = 0;
-  bool failed_ = false;  ///< complain() was called
+  bool ends_script_ = false;        ///< the command that runs, should it fail
+  std::optional<Error> complaint_;  ///< of that command, not said yet
   bool leave_ = false;
   std::exception_ptr output_lost_;  ///< why nothing can be written any more
   int status_ = 0;

@@ -100,29 +100,31 @@ void ChatLoop::answer(Turn turn, std::string question) {
       return;
     }
     if (round == kMostToolRounds) {
-      complain({ErrorCode::exhausted,
-                fmt::format("the answer is not finished: the model has called "
-                            "functions {} times in a row{}",
-                            kMostToolRounds,
-                            interactive_ ? "; enter the result yourself to go on" : "")});
-      return end_script("answering a call of a function");
+      return fail_call({ErrorCode::exhausted,
+                        fmt::format("the answer is not finished: the model has called "
+                                    "functions {} times in a row{}",
+                                    kMostToolRounds,
+                                    interactive_ ? "; enter the result yourself to go on" : "")});
     }
-    if (!run_tool_command()) return end_script("answering a call of a function");
+    if (const auto ran = run_tool_command(); !ran) return fail_call(ran.error());
     stats = answer_once(Turn::as_it_stands, {});
   }
 }
 
-bool ChatLoop::run_tool_command() {
+void ChatLoop::fail_call(const Error& error) {
+  if (!is_in_script()) return complain(error);
+  note_failure(error);
+  end_script("answering a call of a function", error);
+}
+
+Result<void> ChatLoop::run_tool_command() {
   for (const ToolCall& call : session().open_calls()) {
     auto result = run_filter(options_.tool_command, tool_call_json(call) + "\n",
                              interrupt_.wake_fd(), [this] {
                                interrupt_.take_resize();
                                return interrupt_.requested() == 0;
                              });
-    if (!result) {
-      complain(result.error());
-      return false;
-    }
+    if (!result) return Unexpected(result.error());
     while (result->ends_with('\n'))
       result->pop_back();
     if (terminal_out_) {
@@ -131,7 +133,7 @@ bool ChatLoop::run_tool_command() {
     }
     session().add_tool_result(call, std::move(*result));
   }
-  return true;
+  return {};
 }
 
 void ChatLoop::take_result(std::string result) {

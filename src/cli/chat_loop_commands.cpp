@@ -150,8 +150,7 @@ void ChatLoop::think(std::string_view argument) {
 void ChatLoop::show_settings() {
   for (const SettingSpec& spec : setting_specs()) {
     if (!is_session_setting(spec)) continue;
-    tell(fmt::format("{:<20} {:<12} {}\n", short_name(spec),
-                     for_terminal(show(now_->settings, spec)), spec.doc));
+    tell(fmt::format("{:<20} {:<12} {}\n", short_name(spec), show(now_->settings, spec), spec.doc));
   }
 }
 
@@ -164,7 +163,7 @@ void ChatLoop::set(std::string_view assignment) {
                      fmt::format("/set: there is no setting \"{}\"; /set alone shows all", name)});
   }
   if (value.empty()) {
-    return tell(fmt::format("{} = {}\n", name, for_terminal(show(now_->settings, *spec))));
+    return tell(fmt::format("{} = {}\n", name, show(now_->settings, *spec)));
   }
   const bool is_system = short_name(*spec) == "system";
   if (value != "unset" && short_name(*spec) == "thinking") return think(value);
@@ -176,7 +175,7 @@ void ChatLoop::set(std::string_view assignment) {
              !std::all_of(typed.begin(), typed.end(), [](const auto& t) { return is_utf8(t); })) {
     return complain({ErrorCode::invalid_argument,
                      fmt::format("/set: {} must be text in UTF-8, and the bytes of {} are not",
-                                 name, for_terminal(cut_utf8(value, kMostShown)))});
+                                 name, cut_utf8(value, kMostShown))});
   } else if (auto set = assign_words(changed, *spec, typed); !set) {
     return complain({set.error().code, fmt::format("/set: {} {}", name, set.error().message)});
   }

@@ -11,7 +11,6 @@
 #include "src/checkpoint/problems.hpp"
 #include "src/cli/chat_loop.hpp"
 #include "src/cli/read_text_file.hpp"
-#include "src/text/terminal_text.hpp"
 #include "src/text/utf8.hpp"
 
 namespace ingot {
@@ -24,7 +23,7 @@ Result<std::string> read_named_file(const std::filesystem::path& file, std::size
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status) &&
       !std::filesystem::is_directory(status)) {
     return fail(ErrorCode::invalid_argument,
-                fmt::format("reading {}: this is no regular file", file.string()));
+                fmt::format("reading {}: this is no regular file; name one", file.string()));
   }
   return read_text_file(file == "-" ? "./-" : file, max_bytes);
 }
@@ -33,9 +32,10 @@ Result<std::string> read_named_file(const std::filesystem::path& file, std::size
 Result<std::string> read_named_text(std::string_view attempt, const std::filesystem::path& file) {
   auto text = read_named_file(file, kMaxLineBytes);
   if (!text || (is_utf8(*text) && text->find('\0') == std::string::npos)) return text;
-  return fail(ErrorCode::unsupported,
-              fmt::format("{} {}: it is no text in UTF-8 (byte {} is not)", attempt, file.string(),
-                          std::min(valid_utf8_prefix(*text), text->find('\0'))));
+  return fail(
+      ErrorCode::unsupported,
+      fmt::format("{} {}: it is no text in UTF-8 (byte {} is not); convert it, or name a text",
+                  attempt, file.string(), std::min(valid_utf8_prefix(*text), text->find('\0'))));
 }
 
 }  // namespace
@@ -43,15 +43,14 @@ Result<std::string> read_named_text(std::string_view attempt, const std::filesys
 void ChatLoop::set_system(std::string_view text) {
   if (text.empty()) {
     const std::string now(session().system());
-    return tell(now.empty() ? "There is no system message.\n" : for_terminal(now) + "\n");
+    return tell(now.empty() ? "There is no system message.\n" : now + "\n");
   }
   // In quotes it is the text, whatever it looks like.
   std::string changed = text == "none" ? std::string() : unquoted(text);
   if (!text.starts_with('@') && !is_utf8(changed)) {
-    return complain(
-        {ErrorCode::invalid_argument,
-         fmt::format("/system: {} is no text in UTF-8 (byte {} is not)",
-                     for_terminal(cut_utf8(text, kMostShown)), valid_utf8_prefix(changed))});
+    return complain({ErrorCode::invalid_argument,
+                     fmt::format("/system: {} is no text in UTF-8 (byte {} is not)",
+                                 cut_utf8(text, kMostShown), valid_utf8_prefix(changed))});
   }
   if (text.starts_with('@')) {
     auto read = read_named_text("reading the system message from",
@@ -111,7 +110,7 @@ void ChatLoop::tool(std::string_view file) {
     const auto& tools = session().options().tools;
     if (tools.empty()) return say("The model may call nothing.");
     for (const std::string& each : tools)
-      tell(for_terminal(each) + "\n");
+      tell(each + "\n");
     return;
   }
   std::vector<std::string> tools;

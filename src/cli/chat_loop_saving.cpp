@@ -9,7 +9,6 @@
 #include "src/checkpoint/problems.hpp"
 #include "src/cli/chat_loop.hpp"
 #include "src/cli/session_settings.hpp"
-#include "src/text/terminal_text.hpp"
 
 namespace ingot {
 namespace {
@@ -34,8 +33,9 @@ Result<void> check_session(const ChatOptions& options) {
     const std::filesystem::path folder = file->parent_path();
     if (SessionStore::is_path(options.session) && !folder.empty() &&
         !std::filesystem::is_directory(folder, error)) {
-      return fail(ErrorCode::not_found, fmt::format("--session {}: there is no folder {}",
-                                                    options.session, folder.string()));
+      return fail(ErrorCode::not_found,
+                  fmt::format("--session {}: there is no folder {}; make it first, or name another",
+                              options.session, folder.string()));
     }
     return {};
   }
@@ -95,7 +95,7 @@ bool ChatLoop::save_on_leaving(Leaving leaving) {
       if (leaving != Leaving::unheard && is_cut_back(*open)) {
         log::info(
             "the session \"{}\" stays saved with what was taken back; /save writes it without",
-            for_terminal(open->name));
+            open->name);
       }
       continue;
     }
@@ -128,14 +128,13 @@ bool ChatLoop::save_on_leaving(OpenSession& open, Leaving leaving) {
   if (leaving == Leaving::unheard) return saved.has_value();
   if (!saved) {
     log::warn("the conversation{} is not saved: {}",
-              open.name.empty() ? "" : fmt::format(" \"{}\"", for_terminal(open.name)),
-              for_terminal(saved.error().message));
+              open.name.empty() ? "" : fmt::format(" \"{}\"", open.name), saved.error().message);
     return false;
   }
   if (in_the_way && !open.name.empty()) log::warn("{}", in_the_way->message);
-  log::info("the session is saved as \"{}\"{}", for_terminal(used),
+  log::info("the session is saved as \"{}\"{}", used,
             open.name.empty() || used != name
-                ? fmt::format("; ingot chat --session {} goes on with it", for_terminal(used))
+                ? fmt::format("; ingot chat --session {} goes on with it", used)
                 : "");
   return true;
 }
@@ -156,7 +155,7 @@ Result<std::string> ChatLoop::save_in_any_case(OpenSession& open,
     return save_as(open, file);
   } catch (const std::exception& error) {
     // An engine that has failed gives its state no more; what was said is worth more.
-    log::warn("the state of the engine is not saved: {}", for_terminal(error.what()));
+    log::warn("the state of the engine is not saved: {}", error.what());
   }
   try {
     return save_as(open, file, {.without_state = true});

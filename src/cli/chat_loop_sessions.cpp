@@ -11,7 +11,6 @@
 #include "src/checkpoint/problems.hpp"
 #include "src/cli/chat_loop.hpp"
 #include "src/cli/session_settings.hpp"
-#include "src/text/terminal_text.hpp"
 
 namespace ingot {
 namespace {
@@ -119,7 +118,7 @@ void ChatLoop::say_what_waits() const {
         tokens, limit);
   }
   if (const auto calls = session().open_calls(); !calls.empty()) {
-    const std::string name = for_terminal(calls[0].name);
+    const std::string& name = calls[0].name;
     if (interactive_) return say(fmt::format("The last answer calls {}: enter its result.", name));
     return log::info(
         "the last answer calls {}; {}", name,
@@ -184,7 +183,7 @@ Result<OpenSession*> ChatLoop::open_saved(const std::filesystem::path& file, std
   if (interactive_) {
     say(line + ".");
   } else if (!in_place || !note.empty()) {
-    log::warn("the session {}", for_terminal(line));
+    log::warn("the session {}", line);
   }
   return &open;
 }
@@ -211,9 +210,8 @@ void ChatLoop::prefer_flags() {
     std::visit([&](auto member) { now_->settings.*member = options_.settings.*member; },
                spec->member);
     const bool refeeds = short_name(*spec) == "system" && session().held_tokens() > 0;
-    log::info("the session {}: {} goes before what was saved, {} = {}{}", for_terminal(now_->name),
-              spec->flag, short_name(*spec), for_terminal(saved),
-              refeeds ? "; all of it is fed again at the next turn" : "");
+    log::info("the session {}: {} goes before what was saved, {} = {}{}", now_->name, spec->flag,
+              short_name(*spec), saved, refeeds ? "; all of it is fed again at the next turn" : "");
   }
   value_or_throw(check_sampling(now_->settings, model_.engine->config()));
   apply_settings();
@@ -285,7 +283,7 @@ void ChatLoop::load(std::string_view argument) {
     if (interactive_) {
       say(line);
     } else {
-      log::info("{}", for_terminal(line));
+      log::info("{}", line);
     }
   }
   say_what_waits();
@@ -314,9 +312,9 @@ void ChatLoop::sessions(std::string_view) {
   for (const auto& open : open_) {
     const std::size_t messages = open->session->messages().size();
     tell(fmt::format("{} {:<20} {:>4} {:<9} {:>6} tokens in place{}\n",
-                     open.get() == now_ ? '*' : ' ',
-                     for_terminal(open->name.empty() ? "(no name)" : open->name), messages,
-                     messages == 1 ? "message," : "messages,", open->session->held_tokens(),
+                     open.get() == now_ ? '*' : ' ', open->name.empty() ? "(no name)" : open->name,
+                     messages, messages == 1 ? "message," : "messages,",
+                     open->session->held_tokens(),
                      open->unsaved        ? ", not saved"
                      : is_cut_back(*open) ? ", saved with what was taken back"
                                           : ""));
@@ -329,9 +327,9 @@ void ChatLoop::sessions(std::string_view) {
     if (!sound) {
       fault = fmt::format("; {}: {}",
                           sound.error().code == ErrorCode::corrupt ? "damaged" : "not to be read",
-                          for_terminal(sound.error().message));
+                          sound.error().message);
     }
-    tell(fmt::format("  {:<20} saved {}, {} KiB{}\n", for_terminal(entry.name), date_of(entry.time),
+    tell(fmt::format("  {:<20} saved {}, {} KiB{}\n", entry.name, date_of(entry.time),
                      (entry.bytes + 1023) / 1024, fault));
   }
 }

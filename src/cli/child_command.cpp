@@ -116,7 +116,8 @@ Result<std::string> run_filter(const std::string& command, std::string input, in
     if (got == 0) break;
     output.append(buffer, static_cast<std::size_t>(got));
     if (output.size() > kMostFilterBytes) {
-      return failed(fmt::format("it writes more than {} KiB", kMostFilterBytes >> 10));
+      return failed(
+          fmt::format("it writes more than {} KiB; let it write less", kMostFilterBytes >> 10));
     }
   }
   const int status = child.wait();

@@ -51,7 +51,7 @@ Result<std::vector<int>> device_list(std::string_view text, int tp_size) {
     if (error != std::errc() || device < 0)
       return refused("must be numbers of GPUs with commas between them, such as \"0,2\"");
     if (std::find(devices.begin(), devices.end(), device) != devices.end())
-      return refused(fmt::format("names GPU {} twice", device));
+      return refused(fmt::format("names GPU {} twice; name each once", device));
     devices.push_back(device);
     text.remove_prefix(static_cast<std::size_t>(end - text.data()));
     if (text.empty()) break;

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "runtime/base/printable.hpp"
 #include "src/cli/doctor_checks.hpp"
+#include "src/cli/json_line.hpp"
 
 namespace ingot {
 namespace {
@@ -22,11 +24,6 @@ std::string_view state_name(Finding::State state) {
       return "wrong";
   }
   return "wrong";
-}
-
-// Paths need not be UTF-8; JSON must be.
-std::string to_json(const ordered_json& value) {
-  return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
 int print_settings(const LayeredSettings& settings, bool json) {
@@ -50,9 +47,9 @@ int print_settings(const LayeredSettings& settings, bool json) {
       origin += fmt::format("{} {} from {}", i == 1 ? ", wins over" : " and", layers[i].value,
                             layers[i].origin);
     }
-    fmt::print("{:<28} = {:<16} {}\n", spec.key, value, origin);
+    fmt::print("{:<28} = {:<16} {}\n", spec.key, printable(value), printable(origin));
   }
-  if (json) fmt::print("{}\n", to_json({{"settings", std::move(list)}}));
+  if (json) fmt::print("{}\n", json_line({{"settings", std::move(list)}}));
   return 0;
 }
 
@@ -72,12 +69,14 @@ int run_doctor(const DoctorOptions& options) {
                       {"detail", finding.detail},
                       {"advice", finding.advice}});
     }
-    fmt::print("{}\n", to_json({{"usable", usable}, {"findings", std::move(list)}}));
+    fmt::print("{}\n", json_line({{"usable", usable}, {"findings", std::move(list)}}));
     return usable ? 0 : 1;
   }
   for (const Finding& finding : findings) {
-    fmt::print("{:<14} {:<7} {}\n", finding.name, state_name(finding.state), finding.detail);
-    if (!finding.advice.empty()) fmt::print("{:<14} {:<7} -> {}\n", "", "", finding.advice);
+    fmt::print("{:<14} {:<7} {}\n", finding.name, state_name(finding.state),
+               printable(finding.detail));
+    if (!finding.advice.empty())
+      fmt::print("{:<14} {:<7} -> {}\n", "", "", printable(finding.advice));
   }
   fmt::print("{}\n", usable ? "ingot can run here" : "ingot cannot run here as asked");
   return usable ? 0 : 1;

@@ -16,6 +16,7 @@
 
 #include "runtime/base/atomic_publish.hpp"
 #include "runtime/base/file_descriptor.hpp"
+#include "runtime/base/why_not.hpp"
 
 namespace ingot {
 namespace {
@@ -163,12 +164,14 @@ Result<std::string> edit_in_program(const std::string& program, const std::strin
   const ScratchFile file;
   if (!file.is_open() || !file.write(text)) {
     return fail(ErrorCode::io, fmt::format("editing a message: writing {}: {}", file.path(),
-                                           std::strerror(errno)));
+                                           why_not_written(errno)));
   }
   const int status = run_shell(program, file.path(), wake_fd, ended_by);
   if (status < 0) {
-    return fail(ErrorCode::io,
-                fmt::format("editing a message: running {}: {}", program, std::strerror(errno)));
+    return fail(
+        ErrorCode::io,
+        fmt::format("editing a message: running {}: {}; set EDITOR to a program that there is",
+                    program, std::strerror(errno)));
   }
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
     return fail(

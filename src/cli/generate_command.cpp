@@ -9,11 +9,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <cstring>
 #include <memory>
 #include <utility>
 
 #include "runtime/base/log.hpp"
+#include "runtime/base/why_not.hpp"
 #include "src/batch/batch_job.hpp"
 #include "src/batch/earlier_output.hpp"
 #include "src/batch/merge_outputs.hpp"
@@ -112,7 +112,7 @@ Earlier look_back(const GenerateOptions& options, BatchFormat format, InputFile&
   if (!file.is_open() && errno == ENOENT) return earlier;
   if (!file.is_open() || ::fstat(file.get(), &earlier.status) != 0) {
     throw EngineError(ErrorCode::io,
-                      fmt::format("going on with {}: {}", left.string(), std::strerror(errno)));
+                      fmt::format("going on with {}: {}", left.string(), why_not_read(errno)));
   }
   EarlierOutput output(left, options.retry_failed);
   value_or_throw(output.read(file.get()));

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "runtime/base/log.hpp"
+#include "runtime/base/why_not.hpp"
 
 namespace ingot {
 namespace {
@@ -28,7 +28,7 @@ Result<void> GenerateReport::open_stats(const std::filesystem::path& file) {
   stats_file_ = file;
   if (stats_ != nullptr) return {};
   return fail(ErrorCode::invalid_argument,
-              fmt::format("writing statistics to {}: {}", file.string(), std::strerror(errno)));
+              fmt::format("writing statistics to {}: {}", file.string(), why_not_written(errno)));
 }
 
 double GenerateReport::occupancy(const Scheduler::Totals& totals) const {
@@ -100,7 +100,7 @@ void GenerateReport::write_stats(const BatchCounts& counts, const Scheduler& sch
              totals.engine_idle_s, counts.interrupted, engine, end);
   if (std::fflush(stats_.get()) == 0 || std::exchange(stats_failed_, true)) return;
   log::warn("writing statistics to {}: {}; lines of it are missing", stats_file_.string(),
-            std::strerror(errno));
+            why_not_written(errno));
 }
 
 }  // namespace ingot

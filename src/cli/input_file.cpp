@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 
+#include "runtime/base/why_not.hpp"
 #include "src/batch/line_scan.hpp"
 #include "src/text/text_check.hpp"
 
@@ -18,6 +18,17 @@ namespace ingot {
 namespace {
 
 constexpr std::size_t kPieceBytes = std::size_t{1} << 18;
+
+/// Devices give bytes without end, or those of a whole disk. A terminal has an end (Ctrl-D), and
+/// the null device is one.
+Result<void> check_no_device(int fd, const struct stat& status, std::string_view name) {
+  const bool is_device = S_ISCHR(status.st_mode) || S_ISBLK(status.st_mode);
+  if (!is_device || ::isatty(fd) == 1) return {};
+  struct stat null_device {};
+  if (::stat("/dev/null", &null_device) == 0 && status.st_rdev == null_device.st_rdev) return {};
+  return fail(ErrorCode::invalid_argument,
+              fmt::format("reading {}: this is a device; name a file or a pipe", name));
+}
 
 /// A file that nobody sees and that goes with its descriptor; not open where none can be made.
 FileDescriptor nameless_file(const std::filesystem::path& folder) {
@@ -39,17 +50,23 @@ InputFile::InputFile(const std::filesystem::path& path, BatchFormat format) {
     name_ = path.string();
     if (std::error_code error; std::filesystem::is_directory(path, error)) {
       throw EngineError(ErrorCode::invalid_argument,
-                        fmt::format("reading {}: this is a folder, not a file", name_));
+                        fmt::format("reading {}: this is a folder; name a file", name_));
     }
     fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd_ < 0) {
       throw EngineError(ErrorCode::not_found,
-                        fmt::format("reading {}: {}", name_, std::strerror(errno)));
+                        fmt::format("reading {}: {}", name_, why_not_read(errno)));
     }
     owned_ = true;
   }
   struct stat status {};
-  if (::fstat(fd_, &status) == 0 && S_ISREG(status.st_mode)) start_ = ::lseek(fd_, 0, SEEK_CUR);
+  if (::fstat(fd_, &status) == 0) {
+    if (auto checked = check_no_device(fd_, status, name_); !checked) {
+      if (owned_) ::close(fd_);
+      throw EngineError(checked.error());
+    }
+    if (S_ISREG(status.st_mode)) start_ = ::lseek(fd_, 0, SEEK_CUR);
+  }
   if (start_ < 0) return;
   std::string buffer;
   const auto begin = read_at(fd_, start_, kTextBeginBytes, buffer);
@@ -65,7 +82,7 @@ InputFile::~InputFile() {
 Result<void> InputFile::keep_lines(std::int64_t lines, const std::filesystem::path& folder) {
   if (start_ >= 0) return {};
   const auto failed = [&](std::string_view what) {
-    return fail(ErrorCode::io, fmt::format("{}: {}", what, std::strerror(errno)));
+    return fail(ErrorCode::io, fmt::format("{}: {}", what, why_not_written(errno)));
   };
   kept_ = nameless_file(folder);
   const std::string keeping =
@@ -75,7 +92,9 @@ Result<void> InputFile::keep_lines(std::int64_t lines, const std::filesystem::pa
   while (lines > 0) {
     const ssize_t got = ::read(fd_, piece.data(), piece.size());
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return failed("reading " + name_);
+    if (got < 0) {
+      return fail(ErrorCode::io, fmt::format("reading {}: {}", name_, why_not_read(errno)));
+    }
     if (got == 0) break;
     const std::string_view bytes(piece.data(), static_cast<std::size_t>(got));
     if (!write_whole(kept_.get(), bytes)) return failed(keeping);

@@ -16,7 +16,8 @@ namespace ingot {
 class InputFile {
  public:
   /// Looks at the first 64 KiB of a file: one that is UTF-16, or plain text with a NUL byte, is
-  /// refused. Throws EngineError: not_found, invalid_argument.
+  /// refused; so is a device, which may have no end. Throws EngineError: not_found,
+  /// invalid_argument.
   InputFile(const std::filesystem::path& path, BatchFormat format);
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;

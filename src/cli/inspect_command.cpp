@@ -2,16 +2,17 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "runtime/base/log.hpp"
+#include "runtime/base/printable.hpp"
 #include "src/checkpoint/safetensors.hpp"
 #include "src/cli/byte_progress.hpp"
 #include "src/cli/inspect_report.hpp"
+#include "src/cli/json_line.hpp"
 #include "src/weights/open_checkpoint.hpp"
 #include "src/weights/tensor_hashes.hpp"
 
@@ -35,7 +36,7 @@ void print_tensors(const InspectReport& report, std::FILE* out) {
   fmt::print(out, "\n{:<46} {:<8} {:<16} {:<11} {:>8} {:>18}\n", "tensor", "dtype", "shape",
              "split", "count", "bytes");
   for (const InspectReport::Group& group : report.groups) {
-    fmt::print(out, "{:<46} {:<8} {:<16} {:<11} {:>8} {:>18}\n", group.pattern,
+    fmt::print(out, "{:<46} {:<8} {:<16} {:<11} {:>8} {:>18}\n", printable(group.pattern),
                dtype_name(group.dtype), shape_text(group.shape), group.split,
                thousands(group.total.tensors), thousands(group.total.bytes));
   }
@@ -66,7 +67,7 @@ void print_table(const InspectReport& report, std::FILE* out) {
   const auto row = [out](std::string_view name, std::string_view value) {
     fmt::print(out, "{:<10} {}\n", name, value);
   };
-  row("model", report.model.string());
+  row("model", printable(report.model.string()));
   if (!report.flavour.empty()) {
     row("flavour", report.flavour);
     row("layers", report.layers);
@@ -91,16 +92,15 @@ void print_table(const InspectReport& report, std::FILE* out) {
                       : report.device_refusal);
   }
   for (const std::string& note : report.notes)
-    row("note", note);
+    row("note", printable(note));
 
   if (report.total.tensors > 0) print_tensors(report, out);
   if (report.memory) print_memory(*report.memory, out);
   if (!report.memory_refusal.empty()) fmt::print(out, "\n{}\n", report.memory_refusal);
   if (report.problems.empty()) return;
-  fmt::print(out, "\nwrong: {} problem{}\n", report.problems.size(),
-             report.problems.size() == 1 ? "" : "s");
+  fmt::print(out, "\nwrong: {}\n", counted(report.problems.size(), "problem"));
   for (const Problem& problem : report.problems.list())
-    fmt::print(out, "  {}\n", problem.text);
+    fmt::print(out, "  {}\n", printable_message(problem.text));
 }
 
 nlohmann::ordered_json to_json(const InspectReport& report) {
@@ -162,11 +162,6 @@ nlohmann::ordered_json to_json(const InspectReport& report) {
   return json;
 }
 
-/// Results and messages would land on one screen, twice.
-bool same_terminal(std::FILE* out) {
-  return ::isatty(::fileno(out)) == 1 && ::isatty(STDERR_FILENO) == 1;
-}
-
 }  // namespace
 
 int run_inspect(const InspectOptions& options, std::FILE* out) {
@@ -188,25 +183,26 @@ int run_inspect(const InspectOptions& options, std::FILE* out) {
     for (std::size_t i = 0; i < digests.size(); ++i) {
       json["xxh3_128"][std::string(checkpoint.tensors()[i].name)] = digests[i];
     }
-    // File names and tensor names are outside bytes: what is not UTF-8 is replaced.
-    fmt::print(out, "{}\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    fmt::print(out, "{}\n", json_line(json));
   } else {
     print_table(report, out);
     if (!digests.empty()) fmt::print(out, "\nXXH3_128 of every tensor\n");
     for (std::size_t i = 0; i < digests.size(); ++i) {
-      fmt::print(out, "{}  {}\n", digests[i], checkpoint.tensors()[i].name);
+      fmt::print(out, "{}  {}\n", digests[i], printable(checkpoint.tensors()[i].name));
     }
   }
   if (std::fflush(out) != 0) throw std::system_error(errno, std::generic_category());
-  if (report.problems.empty()) {
-    if (report.memory_refusal.empty()) return 0;
-    if (options.json || !same_terminal(out)) log::error("{}", report.memory_refusal);
-    return 1;
+  // The report has the words; here is only that there are some, for those who read no report.
+  if (!report.problems.empty()) {
+    const std::size_t count = report.problems.size();
+    log::error("inspecting {}: {}; the report says what is wrong and what to do",
+               options.model.string(), counted(count, "problem"));
+    return 2;  // whatever is wrong, it is the checkpoint
   }
-  const Error error =
-      report.problems.to_error(fmt::format("inspecting {}", options.model.string()));
-  if (options.json || !same_terminal(out)) log::error("{}", error.message);
-  return 2;  // whatever is wrong, it is the checkpoint
+  if (report.memory_refusal.empty()) return 0;
+  log::error("inspecting {}: the model does not fit; the report says what to do",
+             options.model.string());
+  return 1;
 }
 
 }  // namespace ingot

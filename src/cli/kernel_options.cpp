@@ -158,7 +158,8 @@ CLI::App* add_cache(CLI::App& app, CacheFlags& flags) {
   gc->add_option("--max-size", flags.max_size, "MiB that may stay (default 4096)")->type_name("N");
   gc->add_option("--max-age", flags.max_age, "days without use (default 90)")->type_name("N");
   CLI::App* out = cache->add_subcommand("export", "write the cache to one file");
-  out->add_option("FILE", flags.file, "the bundle; replaced if it exists")->required();
+  out->add_option("FILE", flags.file, "the bundle")->required();
+  out->add_flag("--force", flags.force, "replace an existing file");
   add_arch(out);
   cache->add_subcommand("import", "add a bundle's entries to the cache, each checked")
       ->add_option("FILE", flags.file, "the bundle")
@@ -190,6 +191,7 @@ Result<CacheOptions> cache_options(const CLI::App& cache, const CacheFlags& flag
   options.family = flags.family;
   options.params = flags.params;
   options.file = flags.file;
+  options.force = flags.force;
   const auto size = parse_number("--max-size", flags.max_size, 0, kMostMebibytes);
   if (!size) return Unexpected(size.error());
   options.most_bytes = static_cast<std::uint64_t>(*size) << 20;
@@ -199,7 +201,7 @@ Result<CacheOptions> cache_options(const CLI::App& cache, const CacheFlags& flag
   options.table = flags.table;
   options.json = flags.json;
   if (options.table && options.json)
-    return fail(ErrorCode::invalid_argument, "--table and --json exclude each other");
+    return fail(ErrorCode::invalid_argument, "--table and --json exclude each other: give one");
   return options;
 }
 

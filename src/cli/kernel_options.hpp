@@ -30,7 +30,7 @@ struct PrewarmFlags {
 struct CacheFlags {
   std::string archs, family, file, max_size = "4096", max_age = "90";
   std::vector<std::string> params;
-  bool table = false, json = false;
+  bool table = false, json = false, force = false;
 };
 
 CLI::App* add_prewarm(CLI::App& app, PrewarmFlags& flags);

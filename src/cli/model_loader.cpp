@@ -6,11 +6,13 @@
 #include <filesystem>
 
 #include "runtime/base/log.hpp"
+#include "runtime/base/why_not.hpp"
 #include "src/cli/device_loader.hpp"
 #include "src/cli/kernel_options.hpp"
 #include "src/cli/kernel_overrides.hpp"
 #include "src/plan/memory_plan.hpp"
 #include "src/reference/reference_engine.hpp"
+#include "src/text/control_tokens.hpp"
 #include "src/weights/open_checkpoint.hpp"
 
 namespace ingot {
@@ -24,17 +26,51 @@ Result<void> check_is_folder(const std::string& model) {
   std::error_code error;
   const auto status = std::filesystem::status(model, error);
   if (status.type() == std::filesystem::file_type::not_found) {
-    return fail(ErrorCode::not_found, fmt::format("opening the model {}: no such folder", model));
+    return fail(ErrorCode::not_found,
+                fmt::format("opening the model {}: no such folder; give the folder of a checkpoint "
+                            "(--model DIR)",
+                            model));
   }
   if (error) {
     return fail(ErrorCode::not_found,
-                fmt::format("opening the model {}: {}", model, error.message()));
+                fmt::format("opening the model {}: {}", model, why_not_read(error.value())));
   }
   if (!std::filesystem::is_directory(status)) {
     return fail(ErrorCode::invalid_argument,
                 fmt::format("opening the model {}: this is a file; name the folder that holds "
                             "config.json and the safetensors shards",
                             model));
+  }
+  return {};
+}
+
+/// That the tokenizer's ids are those that the model was made for. Else what is read would mean
+/// something else to it, and its answers would have no end.
+Result<void> check_same_ids(const Tokenizer& tokenizer, const ModelConfig& config,
+                            const std::string& model) {
+  const auto refuse = [&](std::string_view why) {
+    return fail(ErrorCode::corrupt,
+                fmt::format("opening the model {}: {}; take tokenizer.json and config.json of one "
+                            "checkpoint",
+                            model, why));
+  };
+  if (tokenizer.size() > config.vocab_size) {
+    return refuse(
+        fmt::format("its tokenizer has ids up to {}, and the vocabulary of config.json "
+                    "ends at {}",
+                    tokenizer.size() - 1, config.vocab_size - 1));
+  }
+  const struct {
+    const char* key;
+    std::string_view text;
+    TokenId id;
+  } markers[] = {{"bos_token_id", control::kBos, config.bos_token_id},
+                 {"eos_token_id", control::kEos, config.eos_token_id}};
+  for (const auto& [key, text, id] : markers) {
+    const auto known = tokenizer.added_token(text);
+    if (!known || *known == id) continue;  // a tokenizer without it was refused when it was read
+    return refuse(fmt::format("{} is {} in config.json, and {} is {} in its tokenizer", key, id,
+                              text, *known));
   }
   return {};
 }
@@ -61,6 +97,9 @@ Result<OpenedModel> open_model(const Settings& settings, const Environment& envi
   if (with_tokenizer == WithTokenizer::yes) {
     auto loaded = Tokenizer::load(settings.model);
     if (!loaded) return Unexpected(loaded.error());
+    if (auto same = check_same_ids(*loaded, config, settings.model); !same) {
+      return Unexpected(same.error());
+    }
     tokenizer = std::move(*loaded);
   }
   const std::int64_t max_context =

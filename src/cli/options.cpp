@@ -1,6 +1,7 @@
 #include "src/cli/options.hpp"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -469,6 +470,22 @@ std::string unknown_command(const CLI::App& app) {
   return {};
 }
 
+/// Says which words were left over, in the order in which they were given: CLI11 has them as its
+/// commands handed them on.
+std::string unexpected_words(std::vector<std::string> left, const std::vector<std::string>& given) {
+  std::vector<std::string> in_order;
+  for (const std::string& word : given) {
+    const auto found = std::find(left.begin(), left.end(), word);
+    if (found == left.end()) continue;
+    in_order.push_back(word);
+    left.erase(found);
+  }
+  // A word that CLI11 has cut in two (--option=value) is not among those given.
+  in_order.insert(in_order.end(), left.begin(), left.end());
+  return fmt::format("the following argument{} not expected: {}",
+                     in_order.size() == 1 ? " was" : "s were", fmt::join(in_order, " "));
+}
+
 }  // namespace
 
 Result<Command> parse_command_line(std::span<const char* const> arguments,
@@ -517,6 +534,10 @@ Result<Command> parse_command_line(std::span<const char* const> arguments,
   } catch (const CLI::CallForVersion& version) {
     if (const auto word = unknown_command(app); !word.empty()) return no_such_command(word);
     return PrintAndExit{std::string(version.what()) + "\n"};
+  } catch (const CLI::ExtrasError&) {
+    return fail(ErrorCode::invalid_argument,
+                fmt::format("{} (see `{} --help`)", unexpected_words(app.remaining(true), words),
+                            chosen_name()));
   } catch (const CLI::ParseError& error) {
     return fail(ErrorCode::invalid_argument,
                 fmt::format("{} (see `{} --help`)", one_line(error.what()), chosen_name()));
@@ -537,7 +558,8 @@ Result<Command> parse_command_line(std::span<const char* const> arguments,
     parsed.chat.environment = environment;
     if (chat->count("--prompt") > 0) {
       if (parsed.chat_prompt.find_first_not_of(" \t\r\n") == std::string::npos) {
-        return fail(ErrorCode::invalid_argument, "--prompt: the question is empty");
+        return fail(ErrorCode::invalid_argument,
+                    "--prompt: the question is empty; give a text, or leave --prompt out");
       }
       parsed.chat.prompt = parsed.chat_prompt;
     }

@@ -15,6 +15,7 @@
 #include "runtime/base/log.hpp"
 #include "src/cli/card_tuning.hpp"
 #include "src/cli/interrupt.hpp"
+#include "src/cli/json_line.hpp"
 #include "src/cli/prewarm_plan.hpp"
 #include "src/cli/progress.hpp"
 #include "src/cli/tuning_report.hpp"
@@ -94,7 +95,7 @@ class Prewarm {
       line["spill_bytes"] = kernel.resources.spill_store_bytes;
       line["static_smem_bytes"] = kernel.resources.smem_bytes;
       line["cubin_bytes"] = kernel.cubin.size();
-      fmt::print(out_, "{}\n", line.dump());
+      fmt::print(out_, "{}\n", json_line(line));
     } else {
       fmt::print(out_, "compiled {} in {:.2f} s: {} registers\n", title(request), kernel.seconds,
                  kernel.resources.registers);
@@ -207,7 +208,7 @@ int print_dry_run(const PrewarmOptions& options, const PrewarmPlan& plan, std::s
     line["estimated_bytes"] =
         average.count > 0 ? nlohmann::ordered_json(bytes) : nlohmann::ordered_json(nullptr);
     line["tuning"] = coverage_json(plan);
-    fmt::print(out, "{}\n", line.dump());
+    fmt::print(out, "{}\n", json_line(line));
     return 0;
   }
   if (average.count > 0 || missing == 0) {
@@ -330,7 +331,7 @@ int run_prewarm(const PrewarmOptions& options, std::FILE* out) {
     line["seconds"] = seconds;
     line["cache"] = where;
     line["tuning"] = coverage_json(plan);
-    fmt::print(out, "{}\n", line.dump());
+    fmt::print(out, "{}\n", json_line(line));
     return status(failed, tuned);
   }
   if (missing.empty() && failed == 0) {

@@ -6,12 +6,12 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <new>
 #include <span>
 #include <system_error>
 
 #include "runtime/base/log.hpp"
+#include "runtime/base/why_not.hpp"
 #include "runtime/jit/compile_worker.hpp"
 #include "src/cli/builtin_model.hpp"
 #include "src/cli/options.hpp"
@@ -120,7 +120,7 @@ int run_program(int argc, const char* const* argv) {
     // A full disk behind standard output shows only now.
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
       return report(
-          {ErrorCode::io, fmt::format("writing to standard output: {}", std::strerror(errno))});
+          {ErrorCode::io, fmt::format("writing to standard output: {}", why_not_written(errno))});
     }
     return status;
   } catch (const EngineError& error) {
@@ -128,8 +128,8 @@ int run_program(int argc, const char* const* argv) {
   } catch (const std::system_error& error) {
     // A full disk behind standard output, or one that shows before the end.
     if (std::ferror(stdout) == 0) return report({ErrorCode::io, error.what()});
-    return report(
-        {ErrorCode::io, fmt::format("writing to standard output: {}", error.code().message())});
+    return report({ErrorCode::io, fmt::format("writing to standard output: {}",
+                                              why_not_written(error.code().value()))});
   } catch (const std::bad_alloc&) {
     return report({ErrorCode::io, "out of memory: a smaller --context or --max-batch needs less"});
   } catch (const std::exception& error) {

@@ -7,6 +7,8 @@
 #include <chrono>
 #include <utility>
 
+#include "runtime/base/printable.hpp"
+
 namespace ingot {
 namespace {
 
@@ -55,7 +57,8 @@ bool Progress::due() const {
   return output_.now_s() - shown_at_ >= (output_.terminal ? kTerminalInterval_s : kPlainInterval_s);
 }
 
-void Progress::show(std::string_view line) {
+void Progress::show(std::string_view text) {
+  const std::string line = printable(text);
   shown_at_ = output_.now_s();
   if (output_.terminal) {
     // One column stays free: some terminals wrap when the last one is written. Blanks instead of an
@@ -66,7 +69,7 @@ void Progress::show(std::string_view line) {
     output_.write("\r" + std::string(shown) + std::string(rest, ' ') + std::string(rest, '\b'));
     on_screen_ = width;
   } else {
-    output_.write(std::string(line) + "\n");
+    output_.write(line + "\n");
   }
 }
 

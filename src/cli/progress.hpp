@@ -29,7 +29,7 @@ class Progress {
 
   /// Whether a line would be shown now; spares making it.
   bool due() const;
-  void show(std::string_view line);
+  void show(std::string_view text);
   /// Takes the status line away, so that other lines can be written.
   void clear();
 

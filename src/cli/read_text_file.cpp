@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "runtime/base/why_not.hpp"
 #include "src/text/text_check.hpp"
 
 namespace ingot {
@@ -17,8 +18,10 @@ bool is_standard_input(const std::filesystem::path& file) {
 }
 
 Unexpected too_long(const std::filesystem::path& file, std::size_t max_bytes) {
-  return fail(ErrorCode::invalid_argument,
-              fmt::format("reading {}: it is longer than {} bytes", file.string(), max_bytes));
+  return fail(
+      ErrorCode::invalid_argument,
+      fmt::format("reading {}: it is longer than {} bytes; shorten it, or name another file",
+                  file.string(), max_bytes));
 }
 
 }  // namespace
@@ -28,15 +31,16 @@ Result<void> check_text_file(const std::filesystem::path& file, std::size_t max_
   std::error_code error;
   const auto status = std::filesystem::status(file, error);
   if (status.type() == std::filesystem::file_type::not_found) {
-    return fail(ErrorCode::not_found, fmt::format("reading {}: no such file", file.string()));
+    return fail(ErrorCode::not_found,
+                fmt::format("reading {}: no such file; check the path", file.string()));
   }
   if (error) {
     return fail(ErrorCode::not_found,
-                fmt::format("reading {}: {}", file.string(), error.message()));
+                fmt::format("reading {}: {}", file.string(), why_not_read(error.value())));
   }
   if (std::filesystem::is_directory(status)) {
     return fail(ErrorCode::invalid_argument,
-                fmt::format("reading {}: this is a folder, not a file", file.string()));
+                fmt::format("reading {}: this is a folder; name a file", file.string()));
   }
   if (std::filesystem::is_regular_file(status) &&
       std::filesystem::file_size(file, error) > max_bytes) {
@@ -72,7 +76,9 @@ Result<std::string> read_text_file(const std::filesystem::path& file, std::size_
     text.append(piece, got);
   }
   if (!in.eof()) {
-    return fail(ErrorCode::io, fmt::format("reading {}: it cannot be read", shown.string()));
+    return fail(ErrorCode::io, fmt::format("reading {}: it cannot be read; check its permissions "
+                                           "and the disk",
+                                           shown.string()));
   }
   if (auto checked = check_not_utf16(text, shown.string()); !checked) {
     return Unexpected(checked.error());

@@ -45,11 +45,12 @@ Result<std::vector<TokenId>> parse_token_list(std::string_view list) {
     if (at == end) return tokens;
     if (*at != ',') {
       return fail(ErrorCode::invalid_argument,
-                  fmt::format("--tokens: a comma is missing after entry {}", tokens.size()));
+                  fmt::format("--tokens: a comma is missing after entry {}: give ids as 5,6,7",
+                              tokens.size()));
     }
     ++at;
   }
-  return fail(ErrorCode::invalid_argument, "--tokens: the list is empty");
+  return fail(ErrorCode::invalid_argument, "--tokens: the list is empty: give ids as 5,6,7");
 }
 
 // JSON has no -inf: a token that cannot be is null.

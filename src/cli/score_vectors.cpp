@@ -7,11 +7,12 @@
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
+#include "runtime/base/printable.hpp"
 #include "src/checkpoint/problems.hpp"
 #include "src/checkpoint/strict_json.hpp"
+#include "src/cli/json_line.hpp"
 #include "src/cli/read_text_file.hpp"
 #include "src/schedule/teacher_forcing.hpp"
-#include "src/text/terminal_text.hpp"
 
 namespace ingot {
 namespace {
@@ -159,7 +160,7 @@ void print_table(std::FILE* out, const std::vector<Comparison>& results) {
   fmt::print(out, "{:<28} {:>8} {:>7} {:>12} {:>20}\n", "vector", "prompt", "count", "greedy",
              "max |logprob diff|");
   for (const Comparison& result : results) {
-    fmt::print(out, "{:<28} {:>8} {:>7} {:>12} {:>20}\n", for_terminal(result.id),
+    fmt::print(out, "{:<28} {:>8} {:>7} {:>12} {:>20}\n", printable(result.id),
                result.prompt_tokens, result.same_prompt ? "same" : "OTHER",
                fmt::format("{} of {}", result.agreed, result.steps),
                result.max_difference ? fmt::format("{:.5f}", *result.max_difference) : "-");
@@ -179,8 +180,7 @@ void print_json(std::FILE* out, const std::vector<Comparison>& results, bool all
     if (result.max_difference) entry["max_logprob_difference"] = *result.max_difference;
     list.push_back(std::move(entry));
   }
-  fmt::print(out, "{}\n",
-             nlohmann::ordered_json{{"vectors", list}, {"all_agree", all_agree}}.dump());
+  fmt::print(out, "{}\n", json_line({{"vectors", list}, {"all_agree", all_agree}}));
 }
 
 }  // namespace

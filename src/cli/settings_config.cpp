@@ -124,18 +124,20 @@ Result<void> apply_settings_toml(LayeredSettings& settings, std::string_view tom
                                  std::string_view origin) {
   if (const std::size_t line = line_of_control(toml); line > 0) {
     return fail(ErrorCode::invalid_argument,
-                fmt::format("{}:{}: not valid TOML: it holds a control character", origin, line));
+                fmt::format("{}:{}: not valid TOML: it holds a control character; take it out",
+                            origin, line));
   }
   try {
     const toml::table table = toml::parse(toml, origin);
     return apply_table(settings, table, "", origin);
   } catch (const toml::parse_error& error) {
     return fail(ErrorCode::invalid_argument,
-                fmt::format("{}: not valid TOML: {}", place(origin, error.source()),
-                            tame(error.description())));
+                fmt::format("{}: not valid TOML: {}; correct the line",
+                            place(origin, error.source()), tame(error.description())));
   } catch (const BrokenToml&) {
-    return fail(ErrorCode::invalid_argument,
-                fmt::format("{}:1: not valid TOML, somewhere from this line on", origin));
+    return fail(
+        ErrorCode::invalid_argument,
+        fmt::format("{}:1: not valid TOML, somewhere from this line on; correct it", origin));
   }
 }
 

@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 
 #include "runtime/base/error.hpp"
+#include "runtime/base/why_not.hpp"
 
 namespace ingot {
 namespace {
@@ -31,7 +31,7 @@ void write_out(std::string_view text) {
     if (error == EINTR) continue;
     if (error == EPIPE || (error == EIO && hung_up())) throw ClosedPipe();
     throw EngineError(ErrorCode::io,
-                      fmt::format("writing to standard output: {}", std::strerror(error)));
+                      fmt::format("writing to standard output: {}", why_not_written(error)));
   }
 }
 

@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
+#include "runtime/base/why_not.hpp"
 #include "src/batch/line_scan.hpp"
 #include "src/cli/read_text_file.hpp"
 
@@ -41,7 +41,7 @@ Result<TextParts> TextParts::open(const Tokenizer& tokenizer, AddedTokens added,
                                                  : ::open(file.c_str(), O_RDONLY | O_CLOEXEC));
   if (!parts.file_.is_open()) {
     return fail(ErrorCode::not_found,
-                fmt::format("reading {}: {}", parts.name_, std::strerror(errno)));
+                fmt::format("reading {}: {}", parts.name_, why_not_read(errno)));
   }
   parts.start_ = std::max<off_t>(::lseek(parts.file_.get(), 0, SEEK_CUR), 0);
   std::string buffer;
@@ -60,7 +60,7 @@ Result<void> TextParts::fill(std::size_t bytes) {
     const ssize_t got = ::read(file_.get(), buffer_.data() + old, bytes - old);
     buffer_.resize(old + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
     if (got < 0 && errno != EINTR) {
-      return fail(ErrorCode::io, fmt::format("reading {}: {}", name_, std::strerror(errno)));
+      return fail(ErrorCode::io, fmt::format("reading {}: {}", name_, why_not_read(errno)));
     }
     ended_ = got == 0;
   }
@@ -96,7 +96,7 @@ Result<void> TextParts::rewind() {
   buffer_.clear();
   ended_ = false;
   if (::lseek(file_.get(), start_, SEEK_SET) >= 0) return {};
-  return fail(ErrorCode::io, fmt::format("reading {}: {}", name_, std::strerror(errno)));
+  return fail(ErrorCode::io, fmt::format("reading {}: {}", name_, why_not_read(errno)));
 }
 
 Result<TextFaults> TextParts::check() {

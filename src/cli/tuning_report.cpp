@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "src/cli/json_line.hpp"
 #include "tuner/family_gains.hpp"
 #include "tuner/tuning_comparison.hpp"
 
@@ -100,7 +101,7 @@ void print_coverage(const CardTuned& tuned, const Card& card, bool json, std::FI
                      {"verifying", spent.verify}};
     for (const auto& [families, one] : seconds_by_family(report))
       line["families"][families] = {{"kernels", one.kernels}, {"seconds", one.seconds}};
-    fmt::print(out, "{}\n", line.dump());
+    fmt::print(out, "{}\n", json_line(line));
     return;
   }
   fmt::print(out, "{}: {}, in {:.0f} s\n", card.device.name, report.coverage(), report.seconds);
@@ -135,7 +136,7 @@ void print_gains(std::span<const TuningRecord> records, bool json, std::FILE* ou
                       {"chosen_us", chosen.time_us},  {"gain", record.gain()},
                       {"spread", chosen.spread},      {"noise", record.noise},
                       {"complete", record.complete}};
-      fmt::print(out, "{}\n", line.dump());
+      fmt::print(out, "{}\n", json_line(line));
     } else if (&first != &chosen) {
       fmt::print(out, "{}: {} {:.2f} us -> {} {:.2f} us\n", record.key.title(),
                  jit::describe(first.variant), first.time_us, jit::describe(chosen.variant),
@@ -166,7 +167,7 @@ void print_comparison(const CardTuned& tuned,
                       {"after", change->after},
                       {"tie", change->tie},
                       {"ratio", change->ratio}};
-      fmt::print(out, "{}\n", line.dump());
+      fmt::print(out, "{}\n", json_line(line));
     } else {
       fmt::print(out, "retuned {}: {} -> {}, {}, {:.3f} of its time\n", change->title,
                  change->before, change->after, change->tie ? "a tie" : "NOT a listed tie",
@@ -185,7 +186,7 @@ void print_comparison(const CardTuned& tuned,
     most = std::max(most, ratio);
     if (json) {
       const Json line{{"step", text_of(step.bucket)}, {"ratio", ratio}};
-      fmt::print(out, "{}\n", line.dump());
+      fmt::print(out, "{}\n", json_line(line));
     } else if (std::abs(ratio - 1) >= 0.0005) {
       fmt::print(out, "a step of {}: {:.4f} of its time before\n", text_of(step.bucket), ratio);
     }
@@ -196,7 +197,7 @@ void print_comparison(const CardTuned& tuned,
                     {"ties", ties},
                     {"least_ratio", least},
                     {"most_ratio", most}};
-    fmt::print(out, "{}\n", line.dump());
+    fmt::print(out, "{}\n", json_line(line));
   } else {
     fmt::print(out,
                "{} kernels tuned again: {} choices differ from those before, {} of them listed "

@@ -232,6 +232,9 @@ void make_piece(const Checkpoint& checkpoint, const ModelConfig& config, const W
       if (part.tensor.kind == TensorKind::block_scale &&
           std::memchr(out.data(), 255, out.size()) != nullptr)
         refuse(checkpoint, config, *tensors[0], part.tensor.kind);
+      // What was just copied lies in a cache: looking at it costs little beside that.
+      if (must_be_finite(part.tensor) && !all_finite(out, part.tensor.dtype))
+        refuse(checkpoint, config, *tensors[0], part.tensor.kind);
       return;
     case WeightLayout::fp8_tiles:
       kernels::pack_fp8_tiles(first_byte(piece, *tensors[0]), stored_columns(part.tensor),

@@ -24,10 +24,12 @@ class Requests {
     std::vector<kernels::VariantSet> sets = kernels::competing<First, Others...>(problem, device_);
     if (sets.empty()) {
       const std::vector<ProblemField> fields = problem_fields(problem);
-      throw EngineError(ErrorCode::unsupported,
-                        fmt::format("there are no GPU kernels for this model: {} has no variant "
-                                    "for {}",
-                                    First::kStem, describe(fields)));
+      throw EngineError(
+          ErrorCode::unsupported,
+          fmt::format(
+              "there are no GPU kernels for this model (--device cpu runs it): {} has no variant "
+              "for {}",
+              First::kStem, describe(fields)));
     }
     TuningRequest request = kernels::tuning_request_of(problem, sets);
     for (std::size_t i = 0; i < uses_.size(); ++i) {
@@ -79,7 +81,8 @@ Result<void> require_whole_head_tiles(const ModelConfig& config, int tp) {
   constexpr int kHeadTile = 8;
   if (config.num_heads / tp % kHeadTile == 0) return {};
   return fail(ErrorCode::unsupported,
-              fmt::format("there are no GPU kernels for this model: {} attention heads on each of "
+              fmt::format("there are no GPU kernels for this model (--device cpu runs it): {} "
+                          "attention heads on each of "
                           "{} ranks are no multiple of {}",
                           config.num_heads / tp, tp, kHeadTile));
 }
@@ -91,7 +94,8 @@ Result<void> require_compressed_widths(const ModelConfig& config) {
   if (config.head_dim != kernels::compress_kv_dims(false) ||
       config.rope_dim != kernels::COMPRESS_ROPE_DIMS) {
     return fail(ErrorCode::unsupported,
-                fmt::format("there are no GPU kernels for this model: KV entries of {} dimensions, "
+                fmt::format("there are no GPU kernels for this model (--device cpu runs it): KV "
+                            "entries of {} dimensions, "
                             "{} of them rope, instead of {} and {}",
                             config.head_dim, config.rope_dim, kernels::compress_kv_dims(false),
                             kernels::COMPRESS_ROPE_DIMS));
@@ -99,7 +103,8 @@ Result<void> require_compressed_widths(const ModelConfig& config) {
   if (csa && (config.index_head_dim != kernels::INDEX_DIMS || config.index_heads % 8 != 0 ||
               config.index_topk % 4 != 0)) {
     return fail(ErrorCode::unsupported,
-                fmt::format("there are no GPU kernels for this model: an indexer of {} heads of {} "
+                fmt::format("there are no GPU kernels for this model (--device cpu runs it): an "
+                            "indexer of {} heads of {} "
                             "dimensions and top {}; heads must be a multiple of 8, of {} "
                             "dimensions, and the top a multiple of 4",
                             config.index_heads, config.index_head_dim, config.index_topk,
@@ -113,7 +118,8 @@ Result<void> require_window_in_ring(const ModelConfig& config) {
   if (config.sliding_window + kMostNarrowRows - 1 <= kWindowRing) return {};
   return fail(
       ErrorCode::unsupported,
-      fmt::format("there are no GPU kernels for this model: a sliding window of {}, at most "
+      fmt::format("there are no GPU kernels for this model (--device cpu runs it): a sliding "
+                  "window of {}, at most "
                   "{} fit beside the {} tokens of a step",
                   config.sliding_window, kWindowRing - kMostNarrowRows + 1, kMostNarrowRows));
 }
@@ -127,7 +133,8 @@ Result<void> require_whole_blocks(const ModelConfig& config, int tp) {
         config.moe_intermediate_size / tp}) {
     if (size % kBlock != 0) {
       return fail(ErrorCode::unsupported,
-                  fmt::format("there are no GPU kernels for this model: a linear's side of {} on "
+                  fmt::format("there are no GPU kernels for this model (--device cpu runs it): a "
+                              "linear's side of {} on "
                               "each of {} ranks is no multiple of {}",
                               size, tp, kBlock));
     }
@@ -152,7 +159,8 @@ Result<std::vector<KernelUse>> kernel_uses(const ModelConfig& config, const Plan
   }
   if (config.hc_mult != kernels::HC_STREAMS) {
     return fail(ErrorCode::unsupported,
-                fmt::format("there are no GPU kernels for this model: it has {} hyper-connection "
+                fmt::format("there are no GPU kernels for this model (--device cpu runs it): it "
+                            "has {} hyper-connection "
                             "streams, the kernels take {}",
                             config.hc_mult, kernels::HC_STREAMS));
   }

@@ -48,7 +48,8 @@ Result<void> check_scorable(const Engine& engine, std::span<const TokenId> token
 Result<void> check_scorable(int vocab_size, std::int64_t max_context,
                             std::span<const TokenId> tokens) {
   if (tokens.empty()) {
-    return fail(ErrorCode::invalid_argument, "there is nothing to score: the input has no tokens");
+    return fail(ErrorCode::invalid_argument,
+                "there is nothing to score: the input has no tokens; give some text");
   }
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] >= 0 && tokens[i] < vocab_size) continue;

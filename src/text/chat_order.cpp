@@ -13,27 +13,32 @@ std::string field_problem(const ChatMessage& message) {
   const Role role = message.role;
   const bool assistant = role == Role::assistant;
   if (!assistant) {
-    if (!message.reasoning.empty()) return "reasoning_content: only an assistant has one";
-    if (!message.tool_calls.empty()) return "tool_calls: only an assistant makes them";
-    if (message.continues) return "wo_eos: only an assistant's message can be continued";
+    if (!message.reasoning.empty())
+      return "reasoning_content: only an assistant has one; leave it out";
+    if (!message.tool_calls.empty())
+      return "tool_calls: only an assistant makes them; leave them out";
+    if (message.continues)
+      return "wo_eos: only an assistant's message can be continued; leave it out";
   }
   if (role != Role::tool && !message.tool_call_id.empty()) {
-    return "tool_call_id: only a tool result has one";
+    return "tool_call_id: only a tool result has one; leave it out";
   }
   if (role != Role::system && role != Role::developer) {
-    if (!message.tools.empty()) return "tools: they belong to the system or developer message";
+    if (!message.tools.empty())
+      return "tools: they belong to the system or developer message; move them there";
     if (!message.response_format.empty()) {
-      return "response_format: it belongs to the system or developer message";
+      return "response_format: it belongs to the system or developer message; move it there";
     }
   }
   if (message.task == Task::title
           ? !assistant
           : message.task != Task::none && role != Role::user && role != Role::developer) {
-    return message.task == Task::title ? "task: title follows an assistant message"
-                                       : "task: only a user or developer message has one";
+    return message.task == Task::title
+               ? "task: title follows an assistant message; move it there"
+               : "task: only a user or developer message has one; leave it out";
   }
   if (role == Role::developer && message.content.empty()) {
-    return "content: a developer message must have one";
+    return "content: a developer message must have one; give a text";
   }
   return {};
 }
@@ -74,19 +79,25 @@ class OrderCheck {
   std::string problem_of(const ChatMessage& message) const {
     switch (message.role) {
       case Role::system:
-        if (!first_) return "a system message must be the first and the only one";
+        if (!first_)
+          return "a system message must be the first and the only one; move it there, or join them";
         return {};
       case Role::assistant:
         if (!has_question_) {
-          return "an assistant message must follow a user, developer or tool message";
+          return "an assistant message must follow a user, developer or tool message; put one "
+                 "before it";
         }
         return {};
       case Role::tool:
-        if (!calls_) return "a tool result must follow an assistant message with tool_calls";
+        if (!calls_)
+          return "a tool result must follow an assistant message with tool_calls; give the calls, "
+                 "too";
         if (!message.tool_call_id.empty() && !call_ids_.empty() &&
             call_ids_.count(message.tool_call_id) == 0) {
-          return fmt::format("tool_call_id: the assistant made no call \"{}\"",
-                             message.tool_call_id);
+          return fmt::format(
+              "tool_call_id: the assistant made no call \"{}\"; give the id of one that it "
+              "made",
+              message.tool_call_id);
         }
         return {};
       case Role::user:

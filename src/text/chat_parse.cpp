@@ -38,7 +38,7 @@ Unexpected bad(std::string_view place, std::string_view what) {
 }
 
 Unexpected wrong_kind(std::string_view place, const JsonValue& value, std::string_view wanted) {
-  return bad(place, fmt::format("{}, not {}", json_kind_name(value.kind), wanted));
+  return bad(place, fmt::format("{}, not {}; give {}", json_kind_name(value.kind), wanted, wanted));
 }
 
 bool is_null(const JsonValue* value) {
@@ -60,7 +60,7 @@ Result<Value> one_of(const std::array<std::pair<std::string_view, Value>, N>& ta
     if (name == value.text) return meaning;
     names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
   }
-  return bad(place, fmt::format("{} is not one of {}", shown(value.text), names));
+  return bad(place, fmt::format("{} is not one of {}; give one of them", shown(value.text), names));
 }
 
 /// A field that is a string, absent or null.
@@ -76,7 +76,8 @@ Result<std::string> optional_string(const JsonValue& object, std::string_view ke
 
 Result<std::string> required_string(const JsonValue& object, std::string_view key,
                                     std::string_view place) {
-  if (is_null(object.find(key))) return bad(fmt::format("{}.{}", place, key), "missing");
+  if (is_null(object.find(key)))
+    return bad(fmt::format("{}.{}", place, key), "missing; give a string");
   return optional_string(object, key, place);
 }
 
@@ -104,9 +105,9 @@ Result<std::string> take_content(JsonValue& value, const std::string& place) {
     const Result<std::string> type = required_string(part, "type", part_place);
     if (!type) return type;
     if (*type != "text") {
-      return fail(
-          ErrorCode::unsupported,
-          fmt::format("{}.type: {} parts are not supported, only text", part_place, shown(*type)));
+      return fail(ErrorCode::unsupported,
+                  fmt::format("{}.type: {} parts are not supported, only text; leave it out",
+                              part_place, shown(*type)));
     }
     const Result<std::string> text = required_string(part, "text", part_place);
     if (!text) return text;
@@ -126,11 +127,12 @@ Result<std::vector<std::string>> read_tools(const JsonValue& value, const std::s
     const Result<std::string> type = required_string(tool, "type", tool_place);
     if (!type) return tl::unexpected(type.error());
     if (*type != "function") {
-      return fail(ErrorCode::unsupported, fmt::format("{}.type: {} is not supported, only function",
-                                                      tool_place, shown(*type)));
+      return fail(ErrorCode::unsupported,
+                  fmt::format("{}.type: {} is not supported, only function; leave it out",
+                              tool_place, shown(*type)));
     }
     const JsonValue* function = tool.find("function");
-    if (is_null(function)) return bad(tool_place + ".function", "missing");
+    if (is_null(function)) return bad(tool_place + ".function", "missing; give an object");
     if (function->kind != Kind::object) {
       return wrong_kind(tool_place + ".function", *function, "an object");
     }
@@ -152,10 +154,11 @@ Result<std::vector<ToolCall>> read_tool_calls(const JsonValue& value, const std:
     const Result<std::string> type = optional_string(call, "type", call_place);
     if (!type) return tl::unexpected(type.error());
     if (!type->empty() && *type != "function") {
-      return bad(call_place + ".type", fmt::format("{}, not function", shown(*type)));
+      return bad(call_place + ".type",
+                 fmt::format("{}, not function; give \"function\"", shown(*type)));
     }
     const JsonValue* function = call.find("function");
-    if (is_null(function)) return bad(call_place + ".function", "missing");
+    if (is_null(function)) return bad(call_place + ".function", "missing; give an object");
     if (function->kind != Kind::object) {
       return wrong_kind(call_place + ".function", *function, "an object");
     }
@@ -186,7 +189,7 @@ Result<void> check_fields(const JsonValue& message, std::string_view place) {
     const std::string& key = message.keys[i];
     if (std::find(kKnown.begin(), kKnown.end(), key) != kKnown.end()) continue;
     if (std::find(kNullOnly.begin(), kNullOnly.end(), key) == kNullOnly.end()) {
-      return bad(place, fmt::format("unknown field {}", shown(key)));
+      return bad(place, fmt::format("unknown field {}; leave it out", shown(key)));
     }
     if (message.items[i].kind != Kind::null) {
       return bad(fmt::format("{}.{}", place, key), "not supported, leave it out");
@@ -228,7 +231,7 @@ Result<ChatMessage> take_message(JsonValue& value, const std::string& place) {
     return tl::unexpected(fields.error());
   }
   const JsonValue* role = value.find("role");
-  if (is_null(role)) return bad(place + ".role", "missing");
+  if (is_null(role)) return bad(place + ".role", "missing; give system, user, assistant or tool");
   const Result<Role> named = one_of(kRoles, *role, place + ".role");
   if (!named) return tl::unexpected(named.error());
   ChatMessage message;
@@ -240,7 +243,7 @@ Result<ChatMessage> take_message(JsonValue& value, const std::string& place) {
     if (!text) return tl::unexpected(text.error());
     message.content = std::move(*text);
   } else if (message.role != Role::assistant) {
-    return bad(place + ".content", "missing");
+    return bad(place + ".content", "missing; give a string");
   }
   Result<std::string> reasoning = read_reasoning(value, place);
   if (!reasoning) return tl::unexpected(reasoning.error());
@@ -262,7 +265,7 @@ Result<ChatMessage> take_message(JsonValue& value, const std::string& place) {
     message.continues = message.continues || *flag;
   }
   if (!has_content && message.reasoning.empty() && message.tool_calls.empty()) {
-    return bad(place + ".content", "missing, and there are no tool_calls");
+    return bad(place + ".content", "missing, and there are no tool_calls; give a string");
   }
   return message;
 }
@@ -276,11 +279,13 @@ Result<std::string> read_response_format(const JsonValue& format) {
   if (*type == "json_object") return std::string("{\"type\": \"object\"}");
   if (*type != "json_schema") {
     return bad(place + ".type",
-               fmt::format("{} is not one of text, json_object, json_schema", shown(*type)));
+               fmt::format("{} is not one of text, json_object, json_schema; give one "
+                           "of them",
+                           shown(*type)));
   }
   const JsonValue* wrapper = format.find("json_schema");
   const JsonValue* schema = is_null(wrapper) ? nullptr : wrapper->find("schema");
-  if (is_null(schema)) return bad(place + ".json_schema.schema", "missing");
+  if (is_null(schema)) return bad(place + ".json_schema.schema", "missing; give the schema");
   return to_python_json(*schema);
 }
 
@@ -308,12 +313,13 @@ Result<void> apply_request(const JsonValue& request, std::vector<ChatMessage>& m
   }
   ChatMessage& first = messages.front();
   if (!wanted.tools.empty()) {
-    if (!first.tools.empty()) return bad("tools", "given twice, also in messages[0]");
+    if (!first.tools.empty())
+      return bad("tools", "given twice, also in messages[0]; leave one out");
     first.tools = std::move(wanted.tools);
   }
   if (!wanted.response_format.empty()) {
     if (!first.response_format.empty()) {
-      return bad("response_format", "given twice, also in messages[0]");
+      return bad("response_format", "given twice, also in messages[0]; leave one out");
     }
     first.response_format = std::move(wanted.response_format);
   }
@@ -327,7 +333,7 @@ Result<std::vector<ChatMessage>> parse_chat_messages(std::string_view json,
   Result<JsonValue> document = parse_json(json, origin);
   if (!document) {
     return fail(ErrorCode::corrupt,
-                fmt::format("reading messages of {}", document.error().message));
+                fmt::format("reading messages of {}; correct the file", document.error().message));
   }
   return take_chat_messages(std::move(*document), origin);
 }
@@ -335,11 +341,13 @@ Result<std::vector<ChatMessage>> parse_chat_messages(std::string_view json,
 Result<std::vector<std::string>> parse_chat_tools(std::string_view json, std::string_view origin) {
   const auto document = parse_json(json, origin);
   if (!document) {
-    return fail(ErrorCode::corrupt, fmt::format("reading tools of {}", document.error().message));
+    return fail(ErrorCode::corrupt,
+                fmt::format("reading tools of {}; correct the file", document.error().message));
   }
   const JsonValue* list = document->kind == Kind::object ? document->find("tools") : &*document;
   Result<std::vector<std::string>> tools =
-      list == nullptr ? bad("the object", "it has no \"tools\"") : read_tools(*list, "tools");
+      list == nullptr ? bad("the object", "it has no \"tools\"; give an array of them")
+                      : read_tools(*list, "tools");
   if (tools) return tools;
   return fail(tools.error().code,
               fmt::format("reading tools of {}: {}", origin, tools.error().message));
@@ -354,7 +362,8 @@ Result<std::vector<ChatMessage>> take_chat_messages(JsonValue document, std::str
   if (document.kind == Kind::object) {
     list = document.find("messages");
     if (list == nullptr) {
-      return with_origin({ErrorCode::invalid_argument, "the object has no \"messages\""});
+      return with_origin(
+          {ErrorCode::invalid_argument, "the object has no \"messages\"; give an array of them"});
     }
   }
   if (list->kind != Kind::array) {

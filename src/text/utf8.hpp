@@ -4,31 +4,12 @@
 #include <string>
 #include <string_view>
 
+#include "runtime/base/utf8.hpp"
+
 namespace ingot {
 
 /// U+FFFD, which stands for bytes that are not UTF-8.
 inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
-
-/// The next part of a byte string read as UTF-8.
-struct Utf8Part {
-  enum class Kind {
-    character,  ///< a whole character
-    invalid,    ///< a maximal part that cannot begin any character: one U+FFFD
-    cut,        ///< the string ends inside what may still become a character
-  };
-  Kind kind;
-  std::size_t bytes;  ///< at least 1
-};
-
-/// @param at less than text.size().
-/// Source: Unicode 15, table 3-7 and section 3.9 "U+FFFD substitution of maximal subparts".
-Utf8Part next_utf8(std::string_view text, std::size_t at);
-
-/// The length of the longest prefix that is UTF-8.
-std::size_t valid_utf8_prefix(std::string_view text);
-inline bool is_utf8(std::string_view text) {
-  return valid_utf8_prefix(text) == text.size();
-}
 
 /// `text` itself where it is UTF-8, else a copy in `storage` with each invalid part written as
 /// U+FFFD (Python's errors='replace').

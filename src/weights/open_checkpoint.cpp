@@ -84,8 +84,10 @@ void report_missing(const std::vector<TensorSpec>& table,
     }
   }
   if (told > kMostLines) {
-    problems.add(ErrorCode::not_found,
-                 fmt::format("{} missing besides", counted(told - kMostLines, "tensor")));
+    problems.add_rest(ErrorCode::not_found, told - kMostLines,
+                      fmt::format("{} missing besides, which are not listed; fetch the checkpoint "
+                                  "again",
+                                  counted(told - kMostLines, "tensor")));
   }
 }
 
@@ -102,6 +104,29 @@ Result<void> check_scales(const TensorView& tensor, std::string_view origin) {
                           in_quotes(tensor.name), origin, at / columns, at % columns));
 }
 
+/// Of 2 or 4 bytes an element. Eight bytes at a time: where all bits of an exponent are set, they
+/// are 0 once they are flipped, and taking 1 from that element borrows its top bit.
+template <class Element>
+bool all_finite_elements(std::span<const std::byte> values, Element exponent) {
+  constexpr std::uint64_t kOnes = ~std::uint64_t{0} / static_cast<Element>(~Element{0});
+  const std::uint64_t exponents = kOnes * exponent;
+  constexpr std::uint64_t kTops = kOnes << (8 * sizeof(Element) - 1);
+  std::uint64_t bad = 0;
+  std::size_t at = 0;
+  for (; at + sizeof(std::uint64_t) <= values.size(); at += sizeof(std::uint64_t)) {
+    std::uint64_t eight;
+    std::memcpy(&eight, values.data() + at, sizeof eight);
+    const std::uint64_t clear = (eight & exponents) ^ exponents;
+    bad |= (clear - kOnes) & ~clear & kTops;
+  }
+  for (; at + sizeof(Element) <= values.size(); at += sizeof(Element)) {
+    Element element;
+    std::memcpy(&element, values.data() + at, sizeof element);
+    if ((element & exponent) == exponent) bad = 1;
+  }
+  return bad == 0;
+}
+
 /// Whether an element of `width` bytes is NaN or infinite.
 bool is_not_finite(const std::byte* element, Dtype dtype) {
   if (dtype == Dtype::f8_e4m3) return (std::to_integer<unsigned>(*element) & 0x7Fu) == 0x7Fu;
@@ -113,6 +138,7 @@ bool is_not_finite(const std::byte* element, Dtype dtype) {
 }
 
 Result<void> check_finite(const TensorView& tensor, std::string_view origin) {
+  if (all_finite(tensor.bytes, tensor.dtype)) return {};
   const auto width = static_cast<std::size_t>(dtype_bytes(tensor.dtype));
   for (std::size_t at = 0; at < tensor.bytes.size(); at += width) {
     if (!is_not_finite(tensor.bytes.data() + at, tensor.dtype)) continue;
@@ -168,7 +194,7 @@ std::vector<std::string> check_complete(const Checkpoint& checkpoint, Problems& 
     if (is_model_name(tensor.name)) {
       problems.add(ErrorCode::unsupported,
                    fmt::format("tensor {} of {} is unknown; ingot would leave out a part of this "
-                               "model",
+                               "model; fetch config.json and shards of one model",
                                in_quotes(tensor.name), file_name(checkpoint, tensor)));
     } else {
       ++(tensor.name.starts_with("mtp.") ? draft : foreign);
@@ -205,6 +231,28 @@ Result<Checkpoint> open_checkpoint(const std::filesystem::path& directory) {
   return checkpoint;
 }
 
+bool must_be_finite(const TensorSpec& spec) {
+  const std::string_view name = spec.name;
+  if (spec.kind == TensorKind::norm || spec.kind == TensorKind::f32) return true;
+  return spec.kind == TensorKind::bf16 && name != "embed.weight" && name != "head.weight";
+}
+
+bool all_finite(std::span<const std::byte> values, Dtype dtype) {
+  switch (dtype) {
+    case Dtype::bf16:
+      return all_finite_elements<std::uint16_t>(values, 0x7F80);
+    case Dtype::f32:
+      return all_finite_elements<std::uint32_t>(values, 0x7F800000);
+    default:
+      break;
+  }
+  const auto width = static_cast<std::size_t>(dtype_bytes(dtype));
+  for (std::size_t at = 0; at < values.size(); at += width) {
+    if (is_not_finite(values.data() + at, dtype)) return false;
+  }
+  return true;
+}
+
 Result<void> check_values(const TensorView& tensor, const TensorSpec& spec,
                           const ModelConfig& config, std::string_view origin, ValueChecks checks) {
   switch (spec.kind) {
@@ -217,7 +265,8 @@ Result<void> check_values(const TensorView& tensor, const TensorSpec& spec,
     case TensorKind::norm:
     case TensorKind::f32:
     case TensorKind::fp8:
-      return checks == ValueChecks::all ? check_finite(tensor, origin) : Result<void>();
+      if (checks == ValueChecks::all || must_be_finite(spec)) return check_finite(tensor, origin);
+      return {};
     case TensorKind::fp4:
       return {};  // every nibble is a number
   }

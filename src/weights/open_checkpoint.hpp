@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,9 +23,19 @@ std::vector<std::string> check_complete(const Checkpoint& checkpoint, Problems& 
 
 /// How much of the weights is read to find values that do harm.
 enum class ValueChecks {
-  loading,  ///< what loading needs: scale bytes must not be 255 (NaN), a token's experts must exist
+  loading,  ///< what loading needs: scale bytes must not be 255 (NaN), a token's experts must
+            ///< exist, what must_be_finite() must be
   all,      ///< also every bf16, f32 and fp8 value must be finite
 };
+
+/// Whether loading refuses a value of this tensor that is NaN or infinite: parameters that every
+/// token meets (norms, biases, sinks, hyper-connections, gates, compressors). In V4-Flash
+/// they are half a percent of the bytes. Rows of the vocabulary are not among them: NaN there stays
+/// with its token, and is counted.
+bool must_be_finite(const TensorSpec& spec);
+
+/// Whether none of these bf16, f32 or fp8 values is NaN or infinite.
+bool all_finite(std::span<const std::byte> values, Dtype dtype);
 
 /// Reads a tensor's bytes where a value can do harm. For other kinds it reads nothing.
 /// @param origin where the tensor lies, for the message

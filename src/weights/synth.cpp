@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "runtime/base/mapped_file.hpp"
+#include "runtime/base/why_not.hpp"
 #include "src/checkpoint/safetensors.hpp"
 #include "src/weights/synth_tokenizer.hpp"
 #include "src/weights/synth_values.hpp"
@@ -32,7 +33,7 @@ constexpr const char* kPartialName = "model.safetensors.partial";
 constexpr std::uint64_t kChunkBytes = std::uint64_t{4} << 20;
 
 Unexpected io_failure(std::string_view what, const fs::path& path) {
-  return fail(ErrorCode::io, fmt::format("{} {}: {}", what, path.string(), std::strerror(errno)));
+  return fail(ErrorCode::io, fmt::format("{} {}: {}", what, path.string(), why_not_written(errno)));
 }
 
 /// A file while it is written; removed on destruction unless published.
@@ -232,7 +233,8 @@ Result<void> check_target(const SynthOptions& options, EmptyFolder& made) {
   if (error || !fs::is_directory(options.out)) {
     return fail(ErrorCode::invalid_argument,
                 fmt::format("{}: it cannot be made a folder: {}", attempt,
-                            error ? error.message() : "something else is there"));
+                            error ? why_not_written(error.value())
+                                  : "something else is there; name another folder"));
   }
   for (fs::directory_iterator entry(options.out, error), end; !error && entry != end;
        entry.increment(error)) {
@@ -252,7 +254,8 @@ Result<void> check_target(const SynthOptions& options, EmptyFolder& made) {
                               attempt, name));
     }
   }
-  if (error) return fail(ErrorCode::io, fmt::format("{}: {}", attempt, error.message()));
+  if (error)
+    return fail(ErrorCode::io, fmt::format("{}: {}", attempt, why_not_read(error.value())));
   return {};
 }
 
@@ -269,7 +272,7 @@ Result<void> write_synthetic_checkpoint(const SynthOptions& options,
        !std::has_single_bit(static_cast<unsigned>(config->num_experts)))) {
     return fail(ErrorCode::invalid_argument,
                 fmt::format("reading {}: n_routed_experts is {}; a synthetic checkpoint with hash "
-                            "layers needs a power of two",
+                            "layers needs a power of two: correct it",
                             options.config_json.string(), config->num_experts));
   }
   // As Python's json.dump(…, indent=2) writes it; taken before anything in `out` is touched.

@@ -27,16 +27,18 @@ Result<std::string> decompress(std::span<const std::byte> packed, std::string_vi
     const std::size_t input_before = input.pos;
     pending = ZSTD_decompressStream(stream.get(), &output, &input);
     if (ZSTD_isError(pending) != 0) {
-      return fail(ErrorCode::corrupt,
-                  fmt::format("decompressing {}: {}", origin, ZSTD_getErrorName(pending)));
+      return fail(ErrorCode::corrupt, fmt::format("decompressing {}: {}; fetch the file again",
+                                                  origin, ZSTD_getErrorName(pending)));
     }
     out.append(buffer.data(), output.pos);
     if (out.size() > kMostBytes) {
       return fail(ErrorCode::corrupt,
-                  fmt::format("decompressing {}: it holds more than {} bytes", origin, kMostBytes));
+                  fmt::format("decompressing {}: it holds more than {} bytes; name a tokenizer",
+                              origin, kMostBytes));
     }
     if (pending != 0 && output.pos == 0 && input.pos == input_before) {
-      return fail(ErrorCode::corrupt, fmt::format("decompressing {}: it is cut short", origin));
+      return fail(ErrorCode::corrupt,
+                  fmt::format("decompressing {}: it is cut short; fetch the file again", origin));
     }
   }
   return out;
@@ -51,7 +53,7 @@ Result<fs::path> find_tokenizer(const fs::path& source) {
   }
   return fail(ErrorCode::not_found,
               fmt::format("looking for a tokenizer in {}: it holds neither tokenizer.json nor "
-                          "tokenizer.json.zst",
+                          "tokenizer.json.zst; name one of them, or a folder with one",
                           source.string()));
 }
 

@@ -13,6 +13,8 @@
 #include <cstdlib>
 #include <stdexcept>
 
+#include "tests/support/sanitizer.hpp"
+
 namespace ingot::test {
 namespace {
 
@@ -91,7 +93,7 @@ void PtyProgram::send(std::string_view keys) {
 }
 
 bool PtyProgram::wait_for(std::string_view text, double seconds) {
-  const auto end = Clock::now() + std::chrono::duration<double>(seconds);
+  const auto end = Clock::now() + std::chrono::duration<double>(seconds * kPatience);
   while (true) {
     const std::size_t at = out_.find(text, seen_);
     if (at != std::string::npos) {
@@ -106,7 +108,7 @@ bool PtyProgram::wait_for(std::string_view text, double seconds) {
 }
 
 bool PtyProgram::wait_for_more(std::size_t bytes, double seconds) {
-  const auto end = Clock::now() + std::chrono::duration<double>(seconds);
+  const auto end = Clock::now() + std::chrono::duration<double>(seconds * kPatience);
   const std::size_t wanted = out_.size() + bytes;
   while (out_.size() < wanted && Clock::now() < end)
     (void)take(20);
@@ -114,7 +116,7 @@ bool PtyProgram::wait_for_more(std::size_t bytes, double seconds) {
 }
 
 void PtyProgram::settle(std::chrono::milliseconds quiet) {
-  while (take(static_cast<int>(quiet.count()))) {
+  while (take(static_cast<int>(static_cast<double>(quiet.count()) * kPatience))) {
   }
   seen_ = out_.size();
 }
@@ -137,7 +139,7 @@ void PtyProgram::hang_up() {
 }
 
 int PtyProgram::wait(double seconds) {
-  const auto end = Clock::now() + std::chrono::duration<double>(seconds);
+  const auto end = Clock::now() + std::chrono::duration<double>(seconds * kPatience);
   while (child_ > 0 && Clock::now() < end) {
     int status = 0;
     if (::waitpid(child_, &status, WNOHANG) == child_) {

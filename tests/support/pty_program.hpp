@@ -19,7 +19,8 @@ struct PtyOptions {
   bool as_nobody = false;  ///< without root's rights
 };
 
-/// build/ingot (INGOT_TEST_PROGRAM) on a terminal of its own. Ended and reaped with the object.
+/// build/ingot (INGOT_TEST_PROGRAM) on a terminal of its own. Ended and reaped with the object. All
+/// waits are kPatience times as long as they are told.
 class PtyProgram {
  public:
   explicit PtyProgram(const std::vector<std::string>& arguments, const PtyOptions& options = {});

@@ -15,4 +15,12 @@ inline constexpr bool kSanitized = false;
 inline constexpr bool kSanitized = false;
 #endif
 
+/// How many times as long tests wait for what a program does: under a sanitizer it takes longer,
+/// most of all where the machine is shared.
+#if defined(__SANITIZE_THREAD__)
+inline constexpr double kPatience = 12;
+#else
+inline constexpr double kPatience = kSanitized ? 4 : 1;
+#endif
+
 }  // namespace ingot::test

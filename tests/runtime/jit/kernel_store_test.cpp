@@ -11,6 +11,7 @@
 #include "runtime/jit/compile_job.hpp"
 #include "tests/runtime/jit/store_fixture.hpp"
 #include "tests/support/sanitized.hpp"
+#include "tests/support/sanitizer.hpp"
 #include "tests/support/skip.hpp"
 #include "tests/support/standard_error.hpp"
 #include "tests/support/temp_dir.hpp"
@@ -104,7 +105,7 @@ TEST_CASE("a kernel that many threads want is compiled once, without a lock", "[
     const auto start = std::chrono::steady_clock::now();
     while (!four.try_wait()) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      if (std::chrono::steady_clock::now() - start > std::chrono::seconds(20)) {
+      if (std::chrono::steady_clock::now() - start > std::chrono::seconds(20) * test::kPatience) {
         ++late;
         return;
       }

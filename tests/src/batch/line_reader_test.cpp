@@ -193,3 +193,20 @@ TEST_CASE("a text in UTF-16 without a byte-order mark is refused by its zeros", 
   CHECK(texts(read_all({std::string("a\0b\nall the others are good lines\n", 34)})).size() == 2);
   CHECK(texts(read_all({std::string("\0\0\0\0\n", 5)})).size() == 1);
 }
+
+TEST_CASE("a line without end is refused after 1 GiB, and what stands before it is read",
+          "[cpu][batch]") {
+  const test::TempDir folder;
+  test::write_file(folder / "in", "one\n");
+  std::filesystem::resize_file(folder / "in", (std::uintmax_t{1} << 30) + (1 << 20));  // sparse
+  const int fd = ::open((folder / "in").c_str(), O_RDONLY | O_CLOEXEC);
+  LineReader reader(fd, "in");
+  CHECK(value_or_throw(reader.next())->text == "one");
+  const auto refused = reader.next();
+  ::close(fd);
+  REQUIRE(!refused);
+  CHECK(refused.error().code == ErrorCode::invalid_argument);
+  CHECK(refused.error().message ==
+        "reading in: line 2 has more than 1024 MiB and no end in sight; end it, or name another "
+        "file");
+}

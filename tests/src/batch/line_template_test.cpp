@@ -55,13 +55,34 @@ TEST_CASE("a line that fills a template with more than 16 MiB is refused", "[cpu
     const auto refused = request(1000, hole);
     REQUIRE(!refused);
     CHECK(refused.error().custom_id == "c");
-    CHECK(refused.error().message == "the line fills the template with more than 16 MiB");
+    CHECK(refused.error().message ==
+          "the line fills the template with more than 16 MiB; shorten its fields");
   }
 }
 
 TEST_CASE("what is no template is refused", "[cpu][batch]") {
   for (const char* json : {"", "{}", "7", R"({"messages": 7})", R"([{"content": "no hole"}])"})
     CHECK(!LineTemplate::parse(json, "t.json"));
+}
+
+TEST_CASE("a template that is no body, has no field or an open one is refused with what to write",
+          "[cpu][batch]") {
+  const auto [json, word] = GENERATE(table<const char*, const char*>({
+      {"[1, 2]", "give an object with `messages`"},
+      {R"(["{{a}}"])", "give an object with `messages`"},
+      {R"({"prompt": "{{a}}"})", "give an object with `messages`"},
+      {R"([{"content": "no hole"}])", "put one where a line's field belongs"},
+      {R"([{"content": "Translate: {{text"}])", "{{ in \"Translate: {{text\" is not closed"},
+      {R"([{"content": "{{a}} and {{b"}])", "write {{field}}"},
+      {R"([{"content": "{{a}}")", "correct the file"},
+  }));
+  CAPTURE(json);
+  const auto refused = LineTemplate::parse(json, "t.json");
+  REQUIRE(!refused);
+  CAPTURE(refused.error().message);
+  CHECK(refused.error().message.starts_with("reading template t.json"));
+  CHECK(refused.error().message.find(word) != std::string::npos);
+  CHECK(LineTemplate::parse(R"([{"content": "{{a}} {{x y}} {{}} {{{a}}}"}])", "t.json"));
 }
 
 TEST_CASE("a line of fields becomes a request with an id of its own", "[cpu][batch]") {

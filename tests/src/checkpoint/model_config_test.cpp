@@ -155,6 +155,7 @@ TEST_CASE("sizes that do not fit each other are refused", "[cpu][checkpoint]") {
       {"/num_hash_layers", 44, "num_hidden_layers"},
       {"/n_routed_experts", 2048, "over all layers"},
       {"/eos_token_id", 129280, "vocabulary"},
+      {"/eos_token_id", 0, "is 0, which is bos_token_id, too"},
   }));
   CAPTURE(key, value);
   const Error error = error_with(key, value);

@@ -267,6 +267,58 @@ TEST_CASE("all bad tensors of a shard are named at once, up to a bound", "[cpu][
   CHECK(many.size() < 10'000);
 }
 
+TEST_CASE("a tensor with wrong offsets is one problem", "[cpu][checkpoint]") {
+  const auto [a, b, word] = GENERATE(table<const char*, const char*, const char*>({
+      {"[0,16]", "[24,16]", "reversed"},
+      {"[16,0]", "[16,24]", "reversed"},
+      {"[0,16]", "[16,32]", "takes 8"},
+      {"[0,16]", "[12,24]", "takes 8"},
+      {"[0,16]", "[20,24]", "takes 8"},
+      {"[0,8]", "[16,24]", "takes 16"},
+      {"[0,24]", "[16,24]", "takes 16"},
+      {"[0,16]", "[17,25]", "only 24"},
+      {"[0,16]", "[15,23]", "inside the tensor"},
+      {"[100,116]", "[120,128]", "as do 1 more"},
+  }));
+  CAPTURE(a, b);
+  const std::string text =
+      refusal_of_header(fmt::format(R"({{"a":{{"dtype":"F32","shape":[2,2],"data_offsets":{}}},)"
+                                    R"("b":{{"dtype":"I8","shape":[8],"data_offsets":{}}}}})",
+                                    a, b));
+  CAPTURE(text);
+  CHECK(contains(text, word));
+  if (word != std::string_view("inside the tensor")) {
+    CHECK(std::count(text.begin(), text.end(), '\n') == 1);
+  }
+}
+
+TEST_CASE("problems that are not listed are counted", "[cpu][checkpoint]") {
+  Problems problems;
+  CHECK(!read(test::safetensors_bytes(header_of_unknown_dtypes(120), ""), problems));
+  CHECK(problems.size() == 120);
+  CHECK(problems.list().size() == 51);
+  CHECK(contains(problems.to_error("x").message, "x: 120 problems\n"));
+  CHECK(contains(problems.list().back().text, "and 70 more, which are not listed"));
+}
+
+TEST_CASE("a header that does not begin with a brace is refused", "[cpu][checkpoint]") {
+  CHECK(contains(refusal_of_header("\xEF\xBB\xBF" + kHeader), "begins with a byte-order mark"));
+  CHECK(contains(refusal_of_header(" " + kHeader), "begins with a blank"));
+  CHECK(contains(refusal_of_header("\n" + kHeader), "begins with a blank"));
+}
+
+TEST_CASE("a header of 99 MB that is JSON to its end is accepted", "[cpu][checkpoint]") {
+  std::string metadata = R"({"__metadata__":{)";
+  for (int i = 0; metadata.size() < 98'900'000; ++i)
+    metadata += fmt::format(R"({}"k{}":"{}")", i == 0 ? "" : ",", i, std::string(60'000, 'm'));
+  metadata += "}," + kHeader.substr(1);
+  REQUIRE(metadata.size() > 98'900'000);
+  REQUIRE(metadata.size() < 100'000'000);
+  Problems problems;
+  CHECK(read(test::safetensors_bytes(metadata, std::string(24, 'x')), problems));
+  CHECK(problems.empty());
+}
+
 TEST_CASE("names in messages are short and printable", "[cpu][checkpoint]") {
   const std::string header =
       fmt::format(R"({{"{}\n\u001b[31m":{{"dtype":"F4","shape":[1],"data_offsets":[0,0]}}}})",
@@ -282,11 +334,11 @@ TEST_CASE("a header of more tensors, longer names or longer values than any mode
           "[cpu][checkpoint]") {
   CHECK(contains(refusal_of_header(many_tensors(150'001), 0), "more than 150000 objects"));
   CHECK(contains(
-      refusal_of_header(header_with_b("I8", "[" + std::string(70'000, '1') + "]", "[16,24]")),
-      "a number of more than 65536 bytes at byte"));
-  CHECK(contains(refusal_of_header(header_with_b(std::string(70'000, 'F'), "[8]", "[16,24]")),
-                 "a text of more than 65536 bytes at byte"));
-  CHECK(contains(refusal_of_header("{" + std::string(70'000, ' ') + "}"), "a run of blanks"));
+      refusal_of_header(header_with_b("I8", "[" + std::string(1'100'000, '1') + "]", "[16,24]")),
+      "a number of more than 1048576 bytes at byte"));
+  CHECK(contains(refusal_of_header(header_with_b(std::string(1'100'000, 'F'), "[8]", "[16,24]")),
+                 "a text of more than 1048576 bytes at byte"));
+  CHECK(contains(refusal_of_header("{" + std::string(1'100'000, ' ') + "}"), "a run of blanks"));
   CHECK(contains(
       refusal_of_header(fmt::format(R"({{"{}":{{"dtype":"I8","shape":[8],"data_offsets":[0,8]}}}})",
                                     std::string(257, 'n'))),

@@ -10,6 +10,7 @@
 #include "src/chat/session_file.hpp"
 #include "tests/src/cli/chat_on_terminal.hpp"
 #include "tests/support/run_program.hpp"
+#include "tests/support/sanitizer.hpp"
 
 using namespace ingot::test;
 namespace fs = std::filesystem;
@@ -282,7 +283,7 @@ TEST_CASE("a signal and a hang-up wait for no editor", "[cpu][cli][pty]") {
     chat.program.signal(signal);
   }
   CHECK(chat.program.wait(10) == 128 + (signal == 0 ? SIGHUP : signal));
-  CHECK(std::chrono::steady_clock::now() - start < milliseconds(2000));
+  CHECK(std::chrono::steady_clock::now() - start < milliseconds(2000) * kPatience);
   CHECK(messages_in(chat.session_file("plan")) == 2);
 }
 

@@ -185,6 +185,7 @@ TEST_CASE("a script ends at a command that fails and that the rest was meant for
   CHECK(ran.err.find(why) != std::string::npos);
   CHECK(ran.err.find("line 2: " + command.substr(0, command.find(' ')) +
                      " failed, and the script ends here") != std::string::npos);
+  CHECK(std::count(ran.err.begin(), ran.err.end(), '\n') == 1);
 }
 
 TEST_CASE("a script goes on after a command that only shows or writes, and ends with its status",
@@ -313,7 +314,8 @@ TEST_CASE("one question must not be empty", "[cpu][cli]") {
   for (const char* prompt : {"", " \n\t"}) {
     const auto ran = chat("hello\n", {"-p", prompt});
     CHECK(ran.status == 2);
-    CHECK(ran.err == "ingot: error: --prompt: the question is empty\n");
+    CHECK(ran.err ==
+          "ingot: error: --prompt: the question is empty; give a text, or leave --prompt out\n");
     CHECK(ran.out.empty());
   }
 }

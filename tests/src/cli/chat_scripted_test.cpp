@@ -10,6 +10,7 @@
 
 #include "tests/src/cli/chat_on_terminal.hpp"
 #include "tests/support/run_program.hpp"
+#include "tests/support/sanitizer.hpp"
 
 using namespace ingot::test;
 
@@ -343,7 +344,8 @@ TEST_CASE("what the engine makes ready at the prompt holds up no key, answer or 
     const Scripted script({"hello"}, 0, 3, 10);
     const auto program = script.terminal();
     const auto done = script.folder / "script.prepared";
-    while (!std::filesystem::exists(done) && Clock::now() - begin < std::chrono::seconds(30))
+    while (!std::filesystem::exists(done) &&
+           Clock::now() - begin < std::chrono::seconds(30) * kPatience)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     CHECK(std::filesystem::exists(done));  // with nothing typed
     program->send(kCtrlD);
@@ -365,7 +367,7 @@ TEST_CASE("what the engine makes ready at the prompt holds up no key, answer or 
   program->send(kCtrlC);
   CHECK(program->wait() == 130);
   CHECK(script.pipe("hi\nhi\n").out == "hello\nhello\n");  // where nobody is waited for: none
-  CHECK(Clock::now() - start < std::chrono::seconds(25));
+  CHECK(Clock::now() - start < std::chrono::seconds(25) * kPatience);
   CHECK_FALSE(std::filesystem::exists(script.folder / "script.prepared"));
 }
 

@@ -114,7 +114,9 @@ TEST_CASE("a memory plan is printed before anything is loaded, or why there is n
   const Inspected refused = inspect(options);
   CHECK(refused.status == 1);
   CHECK(contains(refused.out, "96.0 GB are free"));
-  CHECK(contains(refused.err, "nothing would fit: use a GPU with more memory, or more of them"));
+  CHECK(contains(refused.out, "nothing would fit: use a GPU with more memory, or more of them"));
+  CHECK(refused.err == "ingot: error: inspecting " + dir.path().string() +
+                           ": the model does not fit; the report says what to do\n");
   options.json = true;
   CHECK(contains(inspect(options).parsed()["memory"]["refusal"].get<std::string>(), "too much"));
 }
@@ -168,16 +170,19 @@ TEST_CASE("all that is wrong is listed at once and the exit status is 2", "[cpu]
   InspectOptions options{.model = dir.path(), .tp = 2};
   const Inspected text = inspect(options);
   CHECK(text.status == 2);
-  for (const std::string& told : {text.out, text.err}) {
-    CAPTURE(told);
-    CHECK(contains(told, "3 problems"));
-    CHECK(contains(told, "model-00003-of-00007.safetensors is missing"));
-    CHECK(contains(told, "model-00005-of-00007.safetensors: the file has 5 bytes"));
-    CHECK(contains(told, "valid tensor-parallel sizes are 1"));
-  }
+  CAPTURE(text.out);
+  CHECK(contains(text.out, "wrong: 3 problems"));
+  CHECK(contains(text.out, "model-00003-of-00007.safetensors is missing"));
+  CHECK(contains(text.out, "model-00005-of-00007.safetensors: the file has 5 bytes"));
+  CHECK(contains(text.out, "valid tensor-parallel sizes are 1"));
+  // Once: on one screen nothing is read twice.
+  const std::string told = "ingot: error: inspecting " + dir.path().string() +
+                           ": 3 problems; the report says what is wrong and what to do\n";
+  CHECK(text.err == told);
   options.json = true;
   const Inspected machine = inspect(options);
   CHECK(machine.status == 2);
+  CHECK(machine.err == told);
   CHECK(machine.parsed()["problems"].size() == 3);
   CHECK(machine.parsed()["shards"].size() == 5);
 }
@@ -205,7 +210,7 @@ TEST_CASE("hashing finds the NaN scale that a header cannot show", "[cpu][inspec
   CHECK(inspect({.model = dir / "tiny"}).status == 0);
   const Inspected result = inspect({.model = dir / "tiny", .hash = true});
   CHECK(result.status == 2);
-  CHECK(contains(result.err, "\"layers.1.attn.wkv.scale\" of " + model.string() +
+  CHECK(contains(result.out, "\"layers.1.attn.wkv.scale\" of " + model.string() +
                                  " has the scale byte 255 (NaN) in row 0, column 0"));
 }
 

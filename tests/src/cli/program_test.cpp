@@ -41,6 +41,34 @@ TEST_CASE("ingot refuses an unknown option", "[cpu][cli]") {
   refused({}, "--help");
 }
 
+TEST_CASE("arguments that were not expected are named as they were given", "[cpu][cli]") {
+  refused({"score", "--tokens", "5", "--top-k", "3"},
+          "the following arguments were not expected: --top-k 3 (see `ingot score --help`)");
+  refused({"tokens", "--text", "a", "b", "c", "b"}, "were not expected: b c b (see");
+  refused({"tokens", "--text", "a", "b"}, "the following argument was not expected: b (see");
+}
+
+TEST_CASE("a file that a command is told to write is not replaced without --force", "[cpu][cli]") {
+  const TempDir folder;
+  const std::string file = folder / "kept";
+  write_file(file, "kept");
+  const std::string config = golden_dir() / "checkpoint/tiny.json";
+  for (const char* flag : {"--json", "--svg"}) {
+    for (const char* what : {"decode", "prefill", "serve", "kernels"}) {
+      if (std::string_view(flag) == "--svg" && std::string_view(what) != "decode") continue;
+      refused({"bench", what, "--synthetic", "--config", config, flag, file},
+              file + ": it exists; give --force to replace it, or name another file");
+    }
+  }
+  refused({"cache", "export", file, "--cache-dir", folder / "cache"},
+          file + ": it exists; give --force to replace it");
+  // With it what comes next is told.
+  const auto forced =
+      run_ingot({"cache", "export", file, "--force", "--cache-dir", folder / "cache"});
+  CHECK(forced.err.find("the cache holds nothing") != std::string::npos);
+  CHECK(read_file(file) == "kept");
+}
+
 TEST_CASE("ingot refuses an unknown TOML key, file and line named", "[cpu][cli]") {
   const TempDir folder;
   write_file(folder / "s.toml", "[sampling]\ntop_p = 1\ntop_q = 1\n");

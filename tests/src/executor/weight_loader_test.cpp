@@ -119,6 +119,25 @@ TEST_CASE("a NaN scale is refused with its tensor's name", "[cpu][executor]") {
                                 Catch::Contains("model.safetensors"));
 }
 
+TEST_CASE("a parameter that is not finite is refused with its name, a row of the vocabulary is not",
+          "[cpu][executor]") {
+  const auto [tensor, bytes] = GENERATE(table<std::string, std::string>({
+      {"layers.4.ffn.gate.bias", std::string("\0\0\xc0\x7f", 4)},
+      {"layers.4.ffn.gate.weight", std::string("\xc0\x7f", 2)},
+      {"layers.1.attn.attn_sink", std::string("\0\0\x80\x7f", 4)},
+      {"norm.weight", std::string("\x80\xff", 2)},
+  }));
+  CAPTURE(tensor);
+  const Error error = load_error(test::DamagedModel({{tensor, 0, bytes}}));
+  CHECK(error.code == ErrorCode::corrupt);
+  CHECK_THAT(error.message, Catch::Contains(tensor) && Catch::Contains("not finite"));
+
+  const test::DamagedModel word({{"embed.weight", 0, std::string("\xc0\x7f", 2)}});
+  const Checkpoint checkpoint = value_or_throw(open_checkpoint(word.path()));
+  LoadedRank rank(checkpoint.config(), {});
+  executor::load_weights(checkpoint, rank.placement, rank.store, {.threads = 3}, {});
+}
+
 TEST_CASE("the first of several damaged tensors is the one that is named", "[cpu][executor]") {
   std::vector<test::Damage> all;
   for (int expert = 0; expert < 8; ++expert)
