@@ -4,11 +4,11 @@
 namespace ingot::kernels {
 
 struct AllReduceWideArgs {
-  const float* sums;      // [tokens, hidden] fp32, 16-byte aligned; read with HAS_SUMS
-  const bf16* values;     // [tokens, hidden] bf16, 16-byte aligned; read with HAS_VALUES
-  bf16* out[LINK_RANKS];  // of every rank: [tokens, COPIES, hidden] bf16, 16-byte aligned; with
-                          // COPIES 1 a rank's may be its `values`
-  u8* inbox[LINK_RANKS];  // of every rank: [RANKS][slot_bytes], 16-byte aligned
+  const float* sums;       // [tokens, hidden] fp32, 16-byte aligned; read with HAS_SUMS
+  const bf16* values;      // [tokens, hidden] bf16, 16-byte aligned; read with HAS_VALUES
+  bf16* out[LINK_RANKS];   // of every rank: [tokens, COPIES, hidden] bf16, 16-byte aligned; with
+                           // COPIES 1 a rank's may be its `values`
+  u8* inbox[LINK_RANKS];   // of every rank: [RANKS][slot_bytes], 16-byte aligned
   u32* flags[LINK_RANKS];  // of every rank: [2][RANKS][LINK_COUNTERS], 0 at first
   u32* counts;             // [LINK_COUNTERS] of this rank, 0 at first
   u32* status;             // one word in the host's memory: LINK_GOOD
