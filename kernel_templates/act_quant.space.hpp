@@ -51,6 +51,8 @@ struct ActQuant {
   static Space<Params> space(const Problem& problem, const cu::DeviceLimits&) {
     Params base;
     base.TILED = problem.tiled;
+    // Many groups of 128 columns: fewer, larger blocks are launched sooner.
+    if (static_cast<long long>(problem.tokens) * problem.cols / 128 >= 8192) base.THREADS = 512;
     return Space<Params>(base).axis(&Params::THREADS, {32, 64, 128, 256, 512});
   }
 

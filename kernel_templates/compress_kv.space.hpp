@@ -70,6 +70,11 @@ struct CompressKv {
     base.PAGE_BYTES = problem.page_bytes;
     base.ENTRY_STRIDE = problem.entry_stride;
     base.SCALES_BESIDE = problem.scales_beside;
+    if (!problem.index_keys && problem.ratio == 4) base.CHANNELS = 2;
+    if (!problem.index_keys && problem.ratio != 4 && problem.tokens <= 4) {
+      base.CHANNELS = 2;
+      base.TOKENS_AHEAD = 4;
+    }
     return Space<Params>(base)
         .axis(&Params::CHANNELS, {2, 4})
         .axis(&Params::TOKENS_AHEAD, {4, 8, 16})

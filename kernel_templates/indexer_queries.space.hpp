@@ -48,6 +48,9 @@ struct IndexerQueries {
   static Space<Params> space(const Problem& problem, const cu::DeviceLimits&) {
     Params base;
     base.HEADS = problem.heads;
+    // Few rows: as many warps as there are heads. Many: heads share what a row's warp has loaded.
+    const int wanted = problem.rows <= 16 ? 1 : problem.rows < 512 ? 2 : 4;
+    if (problem.heads % (base.WARPS * wanted) == 0) base.WARP_HEADS = wanted;
     return Space<Params>(base)
         .axis(&Params::WARPS, {4, 8})
         .axis(&Params::WARP_HEADS, {1, 2, 4})

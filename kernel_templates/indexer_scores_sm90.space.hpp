@@ -48,6 +48,13 @@ struct IndexerScoresSm90 {
     base.HEADS = problem.heads;
     base.PAGE_ENTRIES = problem.page_entries;
     base.PAGE_BYTES = problem.page_bytes;
+    base.WARPGROUPS = base.RESIDENT = 2;
+    const long long tiles = static_cast<long long>(problem.rows) * ((problem.entries + 63) / 64);
+    if (tiles <= static_cast<long long>(base.WARPGROUPS) * base.RESIDENT * device.sm_count) {
+      // A warpgroup has one tile or none: half as many, that ask for their keys at once.
+      base.KEY_TILES = base.RESIDENT = 1;
+      base.STAGES = 8;
+    }
     return Space<Params>(base)
         .axis(&Params::WARPGROUPS, {1, 2, 4, 5})
         .axis(&Params::KEY_TILES, {1, 2})

@@ -80,8 +80,16 @@ struct IndexerTopk {
       c.CLUSTER = cluster;
       return true;
     };
-    if (problem.entries <= 8192) {
+    const bool is_short = problem.entries <= 1024;
+    if (is_short && problem.rows >= 256 && problem.topk <= 512) {
+      // Small blocks, of which a multiprocessor has several.
+      c.THREADS = 256;
+      c.VECTORS = 4;
+    } else if (is_short && problem.topk <= 512) {
+      c.THREADS = 512;
       c.VECTORS = 2;
+    } else if (problem.entries <= 8192) {
+      if (!in_cluster(512, 1, 4)) c.VECTORS = 2;
     } else if (!in_cluster(512, 2, 8) && !(problem.rows <= 4 && in_cluster(1024, 4, 8)) &&
                problem.rows > 4) {
       c.VECTORS = 8;
