@@ -10,7 +10,7 @@ struct ExpertGatherArgs {
   const int* row_of;     // [tokens, TOPK] of expert_order
   u8* rows;          // [HIDDEN / 128][row_pitch][128] tiles of common/expert_rows.args.h, 16-byte
                      // aligned; rows without a pair are left alone
-  float* row_scale;  // [HIDDEN / 128][row_pitch]
+  float* row_scale;  // ROW_SCALES: [row_pitch], else [HIDDEN / 128][row_pitch]
   int scale_stride;  // moe_x_scales(HIDDEN)
   int row_pitch;     // expert_rows(tokens of the workspace)
   int tokens;        // blocks of the grid

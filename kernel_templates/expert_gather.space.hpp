@@ -27,14 +27,16 @@ struct ExpertGatherParams {
 struct ExpertGatherProblem {
   int hidden = 4096;
   int topk = 6;
-  int tokens = 1;  ///< of a launch: not a parameter of the code
+  int tokens = 1;           ///< of a launch: not a parameter of the code
+  bool row_scales = false;  ///< as the product that follows wants them
 
   template <class Self, class Visit>
   static void for_each_field(Self& self, Visit&& visit) {
-    auto& [hidden, topk, tokens] = self;
+    auto& [hidden, topk, tokens, row_scales] = self;
     visit("hidden", hidden);
     visit("topk", topk);
     visit("tokens", tokens);
+    visit("row_scales", row_scales);
   }
 };
 
@@ -51,6 +53,7 @@ struct ExpertGather {
     Params base;
     base.HIDDEN = problem.hidden;
     base.TOPK = problem.topk;
+    base.ROW_SCALES = problem.row_scales;
     return Space<Params>(base);
   }
 
@@ -61,7 +64,7 @@ struct ExpertGather {
             .programmatic = true};
   }
 
-  static std::vector<Problem> sample_problems() { return {{}}; }
+  static std::vector<Problem> sample_problems() { return {{}, {.row_scales = true}}; }
 };
 
 }  // namespace ingot::kernels

@@ -9,7 +9,7 @@ struct MoePrefillArgs {
   const u8* weights;     // gate/up: [EXPERTS][INTER / 16][HIDDEN / 128] jobs of moe_decode
                          // down: [EXPERTS][HIDDEN / 32][INTER / 128]
   const u8* x;           // [K / 128][row_pitch][128] tiles; K: HIDDEN, of down INTER
-  const float* x_scale;  // [K / 128][row_pitch]
+  const float* x_scale;  // [K / 128][row_pitch]; gate/up of moe_prefill_sm90: [row_pitch]
   const int* first;      // [EXPERTS] of expert_order
   const int* count;      // [EXPERTS]
   // Gate/up writes h, weighted and quantised, as down reads it:

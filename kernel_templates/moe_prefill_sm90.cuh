@@ -2,7 +2,7 @@
 // and up with clamp, SwiGLU, weight and quantisation behind them, or down.
 // Launch contract (host twin: launch_shape in moe_prefill_sm90.space.hpp)
 //   grid (blocks that share the tiles)   block (640)   cluster none   arch sm_90a
-//   smem moe_prefill_smem_bytes(...), dynamic   programmatic dependent launch: yes
+//   smem moe_prefill_sm90_smem_bytes(...), dynamic   programmatic dependent launch: yes
 //   before: expert_order and expert_gather, or gate/up
 //
 // Weight rows are the M of the mma, tokens of one expert its N. A tile is 256 weight rows (8 jobs
@@ -13,11 +13,14 @@
 // Warps 0-15 multiply: each of four warpgroups has 64 rows, a warp 16, half a job. A warp makes
 // e4m3 of its fp4 codes in registers (common/moe_job_e4m3.cuh); its warpgroup multiplies them and
 // adds. Four warpgroups take turns by themselves: one's products hide what the others do. Warp 16
-// streams weights and inputs, 128 columns a stage; its warpgroup gives its registers away.
+// streams weights and inputs, 128 columns a stage; warp 17 looks through a stage's weight scales
+// before anybody multiplies it: how far each is below its row's reference, and which warpgroups
+// have one that is too far. Their warpgroup gives its registers away.
 //
 // The tensor core's own accumulation keeps about 14 bits, so the sums of 128 columns are added to
-// fp32 registers, which is also where the inputs' scales come in. Every sum has a fixed order: two
-// launches give the same bits, and so does a token in other company.
+// fp32 registers. Inputs of gate and up have one scale per token, which is applied to the last sum;
+// those of down have one per 128 columns, which comes in where sums are added. Every sum has a
+// fixed order: two launches give the same bits, and so does a token in other company.
 // NaN or infinity in a token stays in that token: tokens are columns of the mma. Columns past an
 // expert's last row hold whatever was in memory; they are not stored, or in rows that no pair has.
 #include "common/barrier.cuh"
@@ -36,10 +39,12 @@
 namespace ingot::kernels {
 
 constexpr int THREADS = MOE_PREFILL_SM90_THREADS, MATH_WARPS = 16, COPY_WARP = 16;
+constexpr int SCALE_WARP = 17;
 constexpr int HALVES = 1;  // of the 32 rows of a job, that a warp has
 constexpr int K_TILES = (DOWN ? INTER : HIDDEN) / 128;
 constexpr int ROW_TILES = DOWN ? HIDDEN / MOE_PREFILL_ROWS : INTER / 128;
-constexpr int MATH_MEETS = 1, GROUP_MEETS = 2;  // named barriers; GROUP_MEETS of each warpgroup
+constexpr int MATH_MEETS = 1;       // named barrier
+constexpr bool ROW_SCALES = !DOWN;  // an input row has one scale, else one per 128 columns
 constexpr bool BULK_COPY = true;
 
 }  // namespace ingot::kernels
@@ -64,10 +69,13 @@ constexpr int X_SCALES = WEIGHTS + STAGES * WEIGHT_BYTES;
 constexpr int OUTPUTS = X_SCALES + STAGES * TOKENS * 4;       // of gate/up: [TOKENS][128]
 constexpr int LARGEST = OUTPUTS + (DOWN ? 0 : TOKENS * 128);  // [TOKENS], and inverse scales
 constexpr int PLAN = LARGEST + (DOWN ? 0 : TOKENS * 8);
-constexpr int FULL = PLAN + moe_prefill_plan_bytes(EXPERTS, TOPK, TOKENS);
-constexpr int EMPTY = FULL + STAGES * 8;
-static_assert(OUTPUTS % 16 == 0 && FULL % 8 == 0, "bulk copies and barriers are aligned");
-static_assert(EMPTY + STAGES * 8 == moe_prefill_smem_bytes(EXPERTS, TOPK, TOKENS, STAGES, DOWN),
+constexpr int BELOW = PLAN + moe_prefill_plan_bytes(EXPERTS, TOPK, TOKENS);  // [STAGES][ROWS]
+constexpr int REFERENCES = BELOW + STAGES * MOE_PREFILL_ROWS * 4;            // [STAGES][ROWS] bytes
+constexpr int FULL = REFERENCES + STAGES * MOE_PREFILL_ROWS;
+constexpr int SEEN = FULL + STAGES * 8, EMPTY = SEEN + STAGES * 8;
+static_assert(OUTPUTS % 16 == 0 && BELOW % 16 == 0, "bulk copies, words and barriers are aligned");
+static_assert(EMPTY + STAGES * 8 ==
+                  moe_prefill_sm90_smem_bytes(EXPERTS, TOPK, TOKENS, STAGES, DOWN),
               "host and device agree on the shared memory");
 
 using Ring = RingPlace<STAGES>;
@@ -85,20 +93,72 @@ __forceinline__ void stream(const MoePrefillArgs& args, const Plan& plan, u32 sh
 #pragma unroll 1
     for (int k = 0; k < K_TILES; ++k) {
       const u32 full = shared + FULL + ring.stage * 8;
+      const bool scaled = !ROW_SCALES || k == K_TILES - 1;
       barrier::wait(shared + EMPTY + ring.stage * 8, ring.parity ^ 1);
-      if (lane == 0) barrier::arrive_expect(full, WEIGHT_BYTES + rows * (128 + 4));
+      if (lane == 0) barrier::arrive_expect(full, WEIGHT_BYTES + rows * (scaled ? 128 + 4 : 128));
       __syncwarp();
       if (lane < JOBS) {
         barrier::copy_bulk(shared + WEIGHTS + ring.stage * WEIGHT_BYTES + lane * JOB_BYTES, weights,
                            JOB_BYTES, full);
       } else if (lane == JOBS) {
         barrier::copy_bulk(shared + ring.stage * X_BYTES, x, rows * 128, full);
-      } else if (lane == JOBS + 1) {
+      } else if (lane == JOBS + 1 && scaled) {
         barrier::copy_bulk(shared + X_SCALES + ring.stage * (TOKENS * 4), scales, rows * 4, full);
       }
       weights += JOB_BYTES;
       x += static_cast<i64>(args.row_pitch) * 128;
-      scales += args.row_pitch;
+      if (!ROW_SCALES) scales += args.row_pitch;
+      ring.advance();
+    }
+  });
+}
+
+// ---- one warp: how weight scales lie
+
+// In place of how far scales are below a row's reference: those of the warpgroup do not fit.
+constexpr u32 TOO_WIDE = ~0u;
+
+// A lane has eight rows of a job, eight lanes the 64 of a warpgroup.
+__forceinline__ void look_at_scales(const Plan& plan, u8* base, u32 shared, int lane) {
+  constexpr int ROWS = 8;
+  Ring ring;
+  moe::for_each_tile(plan, [&](const Tile&, int) {
+    u32 from[ROWS];  // references, in each byte
+#pragma unroll 1
+    for (int k = 0; k < K_TILES; ++k) {
+      barrier::wait(shared + FULL + ring.stage * 8, ring.parity);
+      const u8* const packed = base + WEIGHTS + ring.stage * WEIGHT_BYTES + lane / 4 * JOB_BYTES +
+                               JOB_CODE_BYTES + lane % 4 * (ROWS * 4);
+      const u32 row = static_cast<u32>(ring.stage * MOE_PREFILL_ROWS + lane * ROWS);
+      bool fit = true;
+#pragma unroll
+      for (int first = 0; first < ROWS; first += 4) {  // of 32 registers four rows at a time
+        const uint4 words = *reinterpret_cast<const uint4*>(packed + first * 4);
+        u32 below[4] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const u32 bytes = moe::scale_bytes(below[i]);
+          if (k == 0) from[first + i] = moe::in_each_byte(moe::reference_of(bytes));
+          below[i] = moe::steps_below(from[first + i], bytes);
+          fit = fit && moe::fit(below[i]);
+        }
+        ptx::store_shared(shared + BELOW + (row + first) * 4,
+                          make_uint4(below[0], below[1], below[2], below[3]));
+      }
+      const auto pack = [](const u32* of) {
+        return ptx::permute(ptx::permute(of[0], of[1], 0x0040), ptx::permute(of[2], of[3], 0x0040),
+                            0x5410);
+      };
+      ptx::store_shared(shared + REFERENCES + row, make_uint2(pack(from), pack(from + 4)));
+      const u32 wide = __ballot_sync(~0u, !fit);
+      if ((wide >> lane / 8 * 8 & 0xffu) != 0) {
+#pragma unroll
+        for (int first = 0; first < ROWS; first += 4)
+          ptx::store_shared(shared + BELOW + (row + first) * 4,
+                            make_uint4(TOO_WIDE, TOO_WIDE, TOO_WIDE, TOO_WIDE));
+      }
+      __syncwarp();
+      if (lane == 0) barrier::arrive(shared + SEEN + ring.stage * 8);
       ring.advance();
     }
   });
@@ -159,7 +219,7 @@ struct Multiplier {
     return *reinterpret_cast<const Plan*>(base + place);
   }
 
-  // How the scales of this lane's rows g and g + 8 lie in a stage: bytes of four groups.
+  // Of rows g and g + 8: bytes of four groups.
   struct Scales {
     u32 upper, lower;
   };
@@ -168,7 +228,16 @@ struct Multiplier {
         *reinterpret_cast<const uint2*>(base + scales_of(thread) + ring.stage() * WEIGHT_BYTES);
     return {moe::scale_bytes(packed.x), moe::scale_bytes(packed.y)};
   }
-  __forceinline__ static int reference(u32 from) { return static_cast<int>(from & 0xffu); }
+  // How far they are below the rows' references, or TOO_WIDE.
+  __forceinline__ Scales below(u32 thread) const {
+    const uint2 steps = *reinterpret_cast<const uint2*>(
+        base + BELOW + ring.stage() * (MOE_PREFILL_ROWS * 4) + thread / 4 * 8);
+    return {steps.x, steps.y};
+  }
+  __forceinline__ Scales references(u32 thread) const {
+    const u8* const from = base + REFERENCES + ring.stage() * MOE_PREFILL_ROWS + thread / 4 * 2;
+    return {from[0], from[1]};
+  }
 
   template <int GROUP>
   __forceinline__ static void convert(u32* to, u32 upper, u32 lower, const Scales& below) {
@@ -177,15 +246,21 @@ struct Multiplier {
     moe::codes_to_e4m3(upper, above.x, above.y, to[0], to[2]);
     moe::codes_to_e4m3(lower, under.x, under.y, to[1], to[3]);
   }
-  // 16 rows x 128 columns as fragments of four k-steps.
-  __forceinline__ void convert(u32 thread, u32 (&a)[16], const Scales& below) const {
-    const uint4* const codes =
+  // This lane's codes of a stage: rows g and g + 8, of 64 columns each.
+  struct Codes {
+    uint4 first, second;
+  };
+  __forceinline__ Codes codes(u32 thread) const {
+    const uint4* const from =
         reinterpret_cast<const uint4*>(base + codes_of(thread) + ring.stage() * WEIGHT_BYTES);
-    const uint4 first = codes[0], second = codes[32];
-    convert<0>(a, first.x, first.y, below);
-    convert<1>(a + 4, first.z, first.w, below);
-    convert<2>(a + 8, second.x, second.y, below);
-    convert<3>(a + 12, second.z, second.w, below);
+    return {from[0], from[32]};
+  }
+  // 16 rows x 128 columns as fragments of four k-steps.
+  __forceinline__ static void convert(u32 (&a)[16], const Codes& codes, const Scales& below) {
+    convert<0>(a, codes.first.x, codes.first.y, below);
+    convert<1>(a + 4, codes.first.z, codes.first.w, below);
+    convert<2>(a + 8, codes.second.x, codes.second.y, below);
+    convert<3>(a + 12, codes.second.z, codes.second.w, below);
   }
 
   template <int N>
@@ -233,25 +308,30 @@ struct Multiplier {
       products<WIDTH, 4>(part, a, inputs + from * (1024 >> 4));
 #pragma unroll
       for (int j = 0; j < WIDTH / 8; ++j) {
-        const float2 scale = input_scales(thread, from + j);
         float(&sum)[4] = sums[from + j];
-        sum[0] = fmaf(part[j][0], scale.x, sum[0]);
-        sum[1] = fmaf(part[j][1], scale.y, sum[1]);
-        sum[2] = fmaf(part[j][2], scale.x, sum[2]);
-        sum[3] = fmaf(part[j][3], scale.y, sum[3]);
+        if constexpr (ROW_SCALES) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e)
+            sum[e] += part[j][e];
+        } else {
+          const float2 scale = input_scales(thread, from + j);
+#pragma unroll
+          for (int e = 0; e < 4; ++e)
+            sum[e] = fmaf(part[j][e], e % 2 == 0 ? scale.x : scale.y, sum[e]);
+        }
       }
     }
   }
   // Where a row's scales lie too far apart for e4m3: 32 columns at a time, scaled as fp32 numbers.
   template <int N>
-  __forceinline__ void multiply_wide(u32 thread, Sums<N>& sums, const Scales& bytes,
-                                     const u32 (&from)[2]) const {
+  __forceinline__ void multiply_wide(u32 thread, Sums<N>& sums) const {
     constexpr int WIDTH = PART<N>;
     const u32 inputs = input_place();
+    const Scales bytes = scales(thread), of = references(thread);
 #pragma unroll 1
     for (int group = 0; group < 4; ++group) {
-      const float upper = moe::factor_of(reference(from[0]), bytes.upper, group);
-      const float lower = moe::factor_of(reference(from[1]), bytes.lower, group);
+      const float upper = moe::factor_of(static_cast<int>(of.upper), bytes.upper, group);
+      const float lower = moe::factor_of(static_cast<int>(of.lower), bytes.lower, group);
       const uint2 words = *reinterpret_cast<const uint2*>(
           base + codes_of(thread) + ring.stage() * WEIGHT_BYTES + group / 2 * 512 + group % 2 * 8);
       u32 a[4];
@@ -264,17 +344,33 @@ struct Multiplier {
         products<WIDTH, 1>(part, a, inputs + from * (1024 >> 4) + group * wgmma::kStep32);
 #pragma unroll
         for (int j = 0; j < WIDTH / 8; ++j) {
-          const float2 scale = input_scales(thread, from + j);
+          const float2 scale = ROW_SCALES ? float2{1.0f, 1.0f} : input_scales(thread, from + j);
           float(&sum)[4] = sums[from + j];
-          sum[0] = fmaf(part[j][0] * upper, scale.x, sum[0]);
-          sum[1] = fmaf(part[j][1] * upper, scale.y, sum[1]);
-          sum[2] = fmaf(part[j][2] * lower, scale.x, sum[2]);
-          sum[3] = fmaf(part[j][3] * lower, scale.y, sum[3]);
+#pragma unroll
+          for (int e = 0; e < 4; ++e)
+            sum[e] =
+                fmaf(part[j][e] * (e < 2 ? upper : lower), e % 2 == 0 ? scale.x : scale.y, sum[e]);
         }
       }
     }
   }
 
+  // Sums of all columns take the scales of their rows.
+  template <int N>
+  __forceinline__ void scale(u32 thread, Sums<N>& sums) const {
+#pragma unroll
+    for (int j = 0; j < N / 8; ++j) {
+      const float2 scale = input_scales(thread, j);
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        sums[j][e] *= e % 2 == 0 ? scale.x : scale.y;
+    }
+  }
+  __forceinline__ void leave_stage() {
+    __syncwarp();
+    if (thread_here() % 32 == 0) barrier::arrive(shared + EMPTY + ring.stage() * 8);
+    ring.advance();
+  }
   template <int N>
   __forceinline__ void tile_of() {
     Sums<N> sums[1];
@@ -283,35 +379,31 @@ struct Multiplier {
 #pragma unroll
       for (int e = 0; e < 4; ++e)
         sums[0][j][e] = 0.0f;
-    u32 from[2];  // the references of rows g and g + 8
 #pragma unroll 1
-    do {
+    while (true) {
+      barrier::wait(shared + SEEN + ring.stage() * 8, ring.parity());
       const u32 thread = thread_here();
-      barrier::wait(shared + FULL + ring.stage() * 8, ring.parity());
-      const Scales bytes = scales(thread);
-      if (ring.columns() == 0) {
-        from[0] = moe::in_each_byte(moe::reference_of(bytes.upper));
-        from[1] = moe::in_each_byte(moe::reference_of(bytes.lower));
-      }
-      wgmma::hold_operand(from);  // what follows from it is not worth registers
-      const Scales below{moe::steps_below(from[0], bytes.upper),
-                         moe::steps_below(from[1], bytes.lower)};
-      u32 a[16];
-      convert(thread, a, below);
+      const Codes words = codes(thread);
+      const Scales steps = below(thread);
       // All of the warpgroup takes one way.
-      if (!ptx::sync_threads_or(GROUP_MEETS + static_cast<int>(thread / 128), 128,
-                                !moe::fit(below.upper) || !moe::fit(below.lower)))
+      if (steps.upper != TOO_WIDE) {
+        u32 a[16];
+        convert(a, words, steps);
         multiply<N>(thread, sums[0], a);
-      else
-        multiply_wide<N>(thread, sums[0], bytes, from);
-      __syncwarp();
+      } else {
+        multiply_wide<N>(thread, sums[0]);
+      }
       wgmma::hold(ring.bits);  // what follows from it is not worth a register through the products
-      if (thread % 32 == 0) barrier::arrive(shared + EMPTY + ring.stage() * 8);
-      ring.advance();
-    } while (ring.columns() < K_TILES);
+      if (ring.columns() == K_TILES - 1) break;
+      leave_stage();
+    }
+    const u32 thread = thread_here();
+    const Scales of = references(thread);
+    if constexpr (ROW_SCALES) scale<N>(thread, sums[0]);
+    leave_stage();
     const Tile tile(plan(), ring.tile());
-    const moe::References references{{moe::reference_value(reference(from[0]))},
-                                     {moe::reference_value(reference(from[1]))}};
+    const moe::References references{{moe::reference_value(static_cast<int>(of.upper))},
+                                     {moe::reference_value(static_cast<int>(of.lower))}};
     if constexpr (DOWN)
       moe::finish_down<N>(args, tile, sums, references);
     else
@@ -352,6 +444,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll 1
     for (int stage = 0; stage < STAGES; ++stage) {
       barrier::init(shared + FULL + stage * 8, 1);
+      barrier::init(shared + SEEN + stage * 8, 1);
       barrier::init(shared + EMPTY + stage * 8, MATH_WARPS);
     }
     barrier::publish_init();
@@ -364,6 +457,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     ptx::give_registers<32>();
     const int own = ptx::thread_here();
     if (own / 32 == COPY_WARP) stream(args, plan, shared, own % 32);
+    if (own / 32 == SCALE_WARP) look_at_scales(plan, base, shared, own % 32);
   } else {
     ptx::take_registers<112>();
     Multiplier math{args, base, shared, {blockIdx.x * Place::TILE}};

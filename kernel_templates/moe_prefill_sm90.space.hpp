@@ -25,8 +25,8 @@ struct MoePrefillSm90Params {
   bool operator==(const MoePrefillSm90Params&) const = default;
 };
 
-/// Routed experts in FP4, many tokens, on Hopper's FP8 tensor cores. Device code:
-/// moe_prefill_sm90.cuh.
+/// Routed experts in FP4, many tokens, on Hopper's FP8 tensor cores; gate and up read rows that
+/// expert_gather has expressed at one scale each. Device code: moe_prefill_sm90.cuh.
 struct MoePrefillSm90 {
   static constexpr std::string_view kStem = "moe_prefill_sm90";
   using Params = MoePrefillSm90Params;
@@ -36,7 +36,7 @@ struct MoePrefillSm90 {
   static bool runs_on(const cu::DeviceLimits& device) { return device.arch == 90; }
 
   static int smem_bytes(const Params& c) {
-    return moe_prefill_smem_bytes(c.EXPERTS, c.TOPK, c.TOKENS, c.STAGES, c.DOWN);
+    return moe_prefill_sm90_smem_bytes(c.EXPERTS, c.TOPK, c.TOKENS, c.STAGES, c.DOWN);
   }
 
   static Params default_params(const Problem& problem) {

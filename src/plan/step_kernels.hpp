@@ -164,19 +164,24 @@ bool sums_take_all_rows(const Collector& collector, const kernels::AllReduceProb
          AllReduceWide::runs_on(collector.limits()) && AllReduceWide::takes(problem);
 }
 
+/// Whether a family has a variant for a product of grouped experts.
+template <class Family, class Collector>
+bool has_grouped(Collector& collector, const kernels::MoePrefillProblem& problem) {
+  return Family::runs_on(collector.limits()) &&
+         !Family::space(problem, collector.limits()).candidates().empty();
+}
+
 /// One product of grouped experts; nullopt where no family has a variant.
 template <class Collector>
 std::optional<StepKernels::Slot> want_grouped(Collector& collector,
                                               const kernels::MoePrefillProblem& problem) {
   using kernels::MoePrefill, kernels::MoePrefillSm90;
-  const auto has = [&]<class Family>() {
-    return Family::runs_on(collector.limits()) &&
-           !Family::space(problem, collector.limits()).candidates().empty();
-  };
-  if (has.template operator()<MoePrefillSm90>()) {
+  if (has_grouped<MoePrefillSm90>(collector, problem)) {
     return collector.template want<MoePrefillSm90>(problem);
   }
-  if (has.template operator()<MoePrefill>()) return collector.template want<MoePrefill>(problem);
+  if (has_grouped<MoePrefill>(collector, problem)) {
+    return collector.template want<MoePrefill>(problem);
+  }
   return std::nullopt;
 }
 
@@ -251,7 +256,9 @@ StepKernels StepKernels::want(Collector& collector, const ModelConfig& config,
   if (grouped) {
     k.grouped = true;
     add.template operator()<kernels::ExpertOrder>(k.expert_order, p.grouped_experts->order);
-    add.template operator()<kernels::ExpertGather>(k.expert_gather, p.grouped_experts->gather);
+    auto gather = p.grouped_experts->gather;
+    gather.row_scales = has_grouped<kernels::MoePrefillSm90>(collector, p.grouped_experts->gate_up);
+    add.template operator()<kernels::ExpertGather>(k.expert_gather, gather);
     keep(k.experts_up, *grouped);
     keep(k.experts_down, want_grouped(collector, p.grouped_experts->down).value());
     add.template operator()<kernels::ExpertJoin>(k.expert_join, p.grouped_experts->join);

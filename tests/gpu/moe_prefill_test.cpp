@@ -109,3 +109,13 @@ TEST_CASE("moe_prefill agrees with the reference", "[gpu][families][moe_prefill]
   check_batches<MoePrefill>({.hidden = 1024, .inter = 256, .experts = 32}, true, 21, 3,
                             {{77, MoeRouting::leave_out}, {333, MoeRouting::first_full, true}});
 }
+TEST_CASE("expert_gather loses next to nothing where a row gets one scale",
+          "[gpu][families][moe_prefill]") {
+  auto target = test::GpuTarget::open_or_skip();
+  if (!target) return;
+  for (const int hidden : {512, 4096}) {
+    const kernels::ExpertGatherParams params{.HIDDEN = hidden, .ROW_SCALES = true};
+    target->prepare({test::variant_of<kernels::ExpertGather>(params)});
+    test::check_row_scales(*target, params);
+  }
+}

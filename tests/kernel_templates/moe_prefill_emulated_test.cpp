@@ -77,6 +77,13 @@ TEST_CASE("moe_prefill_sm90 is exact where scales lie 2^20 apart on the emulator
           "[cpu][moe_prefill]") {
   check<MoePrefillSm90>(9, MoeRouting::first_full, 21, true);
 }
+TEST_CASE("expert_gather loses next to nothing where a row gets one scale on the emulator",
+          "[cpu][moe_prefill]") {
+  test::EmulatedTarget target(5, 5);
+  const kernels::ExpertGatherParams params{.HIDDEN = 512, .ROW_SCALES = true};
+  target.prepare({test::variant_of<kernels::ExpertGather>(params)});
+  test::check_row_scales(target, params);
+}
 
 TEST_CASE("moe_prefill agrees with the reference on the emulator, f16 and 16-byte copies",
           "[cpu][moe_prefill]") {

@@ -1,8 +1,12 @@
 #include "tests/support/moe_prefill_check.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <cstring>
+#include <limits>
+#include <random>
 
 #include "src/reference/numerics.hpp"
 
@@ -143,6 +147,75 @@ MoePrefillErrors check_moe_prefill(KernelTarget& target, const MoePrefillVariant
   REQUIRE(sums.relative <= kTolerance);
   REQUIRE(sums.worst_row <= kRowTolerance);
   return {activations.relative, sums.relative};
+}
+
+void check_row_scales(KernelTarget& target, const kernels::ExpertGatherParams& params) {
+  constexpr int kTokens = 7, kNanToken = 4;
+  const int groups = params.HIDDEN / 128, stride = groups + 3;
+  const int pairs = kTokens * params.TOPK, pitch = pairs + 8 + (8 - pairs % 8) % 8;
+  std::mt19937 random(5);
+  std::vector<std::uint8_t> codes;
+  std::vector<float> scales(static_cast<std::size_t>(kTokens * stride),
+                            std::numeric_limits<float>::infinity());  // between tokens: not read
+  for (int token = 0; token < kTokens; ++token)
+    for (int group = 0; group < groups; ++group) {
+      for (int i = 0; i < 128; ++i) {
+        const auto code = static_cast<std::uint8_t>(random());
+        codes.push_back((code & 0x7f) == 0x7f ? std::uint8_t{0x7e} : code);
+      }
+      scales[static_cast<std::size_t>(token * stride + group)] =
+          token == kNanToken && group == 1
+              ? std::numeric_limits<float>::quiet_NaN()
+              : std::ldexp(1.0F, token == 0 ? -12 : -static_cast<int>(random() % 41));
+    }
+  std::vector<int> row_of;
+  for (int pair = 0; pair < pairs; ++pair)
+    row_of.push_back((pair * 5 + 3) % pairs + 4);
+  const std::size_t bytes = static_cast<std::size_t>(params.HIDDEN) * static_cast<unsigned>(pitch);
+  const kernels::ExpertGatherArgs args{
+      .x = target.place_as<kernels::fp8_e4m3>(codes),
+      .x_scale = target.place_as<float>(scales),
+      .row_of = target.place_as<int>(row_of),
+      .rows = target.place_as<kernels::u8>(std::vector<std::uint8_t>(bytes, 0x55)),
+      .row_scale =
+          target.place_as<float>(std::vector<float>(static_cast<std::size_t>(pitch), -1.0F)),
+      .scale_stride = stride,
+      .row_pitch = pitch,
+      .tokens = kTokens};
+  target.run(variant_of<ExpertGather>(params),
+             ExpertGather::launch_shape(
+                 {.hidden = params.HIDDEN, .topk = params.TOPK, .tokens = kTokens}, params),
+             &args);
+  const auto rows = target.fetch_as<std::uint8_t>(args.rows, bytes);
+  const auto row_scales = target.fetch_as<float>(args.row_scale, static_cast<std::size_t>(pitch));
+  std::size_t rounded = 0, wrong = 0;
+  for (int pair = 0; pair < pairs; ++pair) {
+    const int token = pair / params.TOPK, row = row_of[static_cast<std::size_t>(pair)];
+    const float scale = row_scales[static_cast<std::size_t>(row)];
+    CAPTURE(token, row, scale);
+    if (token == kNanToken) {
+      REQUIRE(std::isnan(scale));
+      continue;
+    }
+    const float* const own = &scales[static_cast<std::size_t>(token * stride)];
+    REQUIRE(scale == *std::max_element(own, own + groups));
+    for (int column = 0; column < params.HIDDEN; ++column) {
+      const int at = (column / 128 * pitch + row / 8 * 8) * 128 +
+                     kernels::expert_tile_offset(row % 8, column % 128);
+      const double got = reference::e4m3_value(rows[static_cast<std::size_t>(at)]);
+      const double expected =
+          double{reference::e4m3_value(
+              codes[static_cast<std::size_t>(token * params.HIDDEN + column)])} *
+          own[column / 128] / scale;
+      const bool has = std::abs(expected) >= 0x1p-6 || std::fmod(expected, 0x1p-9) == 0;
+      wrong += has ? got != expected : std::abs(got - expected) > 0x1p-10;
+      rounded += has ? 0 : 1;
+    }
+  }
+  REQUIRE(wrong == 0);
+  REQUIRE(rounded > 0);  // else the bound was not tried
+  for (int row = 0; row < 4; ++row)
+    REQUIRE(row_scales[static_cast<std::size_t>(row)] == -1.0F);  // of no pair: left alone
 }
 
 }  // namespace ingot::test

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <type_traits>
+
 #include "kernel_templates/expert_gather.space.hpp"
 #include "kernel_templates/expert_join.space.hpp"
 #include "kernel_templates/expert_order.space.hpp"
-#include "kernel_templates/moe_prefill_problem.hpp"
+#include "kernel_templates/moe_prefill_sm90.space.hpp"
 #include "tests/support/kernel_target.hpp"
 #include "tests/support/moe_experts.hpp"
 
@@ -27,7 +29,9 @@ MoePrefillVariants moe_prefill_variants(const typename Family::Params& gate_up,
                                         const typename Family::Params& down,
                                         const cu::DeviceLimits& limits, int order_threads = 512) {
   return {.order = {.EXPERTS = down.EXPERTS, .TOPK = down.TOPK, .THREADS = order_threads},
-          .gather = {.HIDDEN = down.HIDDEN, .TOPK = down.TOPK},
+          .gather = {.HIDDEN = down.HIDDEN,
+                     .TOPK = down.TOPK,
+                     .ROW_SCALES = std::is_same_v<Family, kernels::MoePrefillSm90>},
           .join = {.HIDDEN = down.HIDDEN, .TOPK = down.TOPK, .ROUND_EXPERTS = down.ROUND_EXPERTS},
           .gate_up = variant_of<Family>(gate_up),
           .down = variant_of<Family>(down),
@@ -56,5 +60,11 @@ struct MoePrefillErrors {
 /// hundreds to the next e4m3 number, a sixteenth away.
 MoePrefillErrors check_moe_prefill(KernelTarget& target, const MoePrefillVariants& variants,
                                    const MoeExperts& experts, int repeats);
+
+/// Rows that expert_gather expresses at one scale, from groups whose scales lie up to 2^40 apart:
+/// the row's scale is the token's largest, NaN if one is; every number is the same where e4m3 has
+/// it at that scale, else within 2^-10 of it.
+/// @param params  with ROW_SCALES; the variant must be prepared
+void check_row_scales(KernelTarget& target, const kernels::ExpertGatherParams& params);
 
 }  // namespace ingot::test

@@ -104,7 +104,7 @@ std::string PrefillCandidate::brief() const {
 std::vector<jit::Variant> PrefillCandidate::variants(bool whole_experts) const {
   ExpertJoin::Params join;
   join.ROUND_EXPERTS = whole_experts;
-  return {variant_of<ExpertOrder>({}), variant_of<ExpertGather>({}),
+  return {variant_of<ExpertOrder>({}), variant_of<ExpertGather>({.ROW_SCALES = true}),
           variant_of<MoePrefillSm90>(gate_up), variant_of<MoePrefillSm90>(down),
           variant_of<ExpertJoin>(join)};
 }

@@ -87,6 +87,25 @@ TEST_CASE("a plan takes passes of many rows through the kernels of many tokens",
   CHECK_FALSE(families_of("sm_80", 4096).contains("bf16_linear_sm90"));
 }
 
+TEST_CASE("inputs of many tokens' experts are gathered with the scales that the products read",
+          "[cpu][plan]") {
+  const auto gathers = [](const char* arch, const std::string& product) {
+    const auto limits = value_or_throw(cu::limits_of_arch(arch));
+    std::string titles;
+    bool has_product = false;
+    for (const KernelUse& use :
+         value_or_throw(kernel_uses(real_config(), {.batch_buckets = {4096}}, limits))) {
+      const auto family = use.tuning.families().front();
+      has_product |= family == product;
+      if (family == "expert_gather") titles += use.tuning.title() + " ";
+    }
+    REQUIRE(has_product);
+    return titles;
+  };
+  CHECK(gathers("sm_90a", "moe_prefill_sm90").find(" row_scales=1 ") != std::string::npos);
+  CHECK(gathers("sm_80", "moe_prefill").find(" row_scales=0 ") != std::string::npos);
+}
+
 TEST_CASE("a plan names the compressors that the model's layers have, and the indexer",
           "[cpu][plan]") {
   const auto limits = value_or_throw(cu::limits_of_arch("sm_90a"));
