@@ -54,12 +54,16 @@ struct AttentionSlots {
 
   static bool runs_on(const cu::DeviceLimits& device) { return device.arch >= 80; }
 
-  static Space<Params> space(const Problem& problem, const cu::DeviceLimits&) {
+  static Space<Params> space(const Problem& problem, const cu::DeviceLimits& device) {
     Params base;
     base.WINDOW = problem.window;
     base.RING = problem.ring;
     base.WIDE = problem.wide;
     base.PAGE_ENTRIES = problem.page_entries;
+    // Short lists are one block's; long ones are shared while rows leave multiprocessors idle.
+    base.THREADS = problem.hca_slots >= 256 ? 256 : 128;
+    const bool shared = !problem.wide && problem.hca_slots >= 1024;
+    base.SPLIT = shared && problem.rows <= device.sm_count ? 4 : 1;
     return Space<Params>(base).axis(&Params::THREADS, {128, 256}).axis(&Params::SPLIT, {1, 4, 16});
   }
 

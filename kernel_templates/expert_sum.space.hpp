@@ -45,10 +45,15 @@ struct ExpertSum {
 
   static bool runs_on(const cu::DeviceLimits& device) { return device.arch >= 80; }
 
-  static Space<Params> space(const Problem&, const cu::DeviceLimits&) {
-    return Space<Params>(Params{})
-        .axis(&Params::THREADS, {64, 128, 256})
-        .axis(&Params::VECTOR, {4, 8});
+  static Space<Params> space(const Problem& problem, const cu::DeviceLimits& device) {
+    Params base;
+    // Short loads, so that more threads wait for memory; longer ones and larger blocks once threads
+    // of four channels would take a quarter, or half, of what the card holds.
+    const long long threads = static_cast<long long>(problem.tokens) * problem.hidden / 4;
+    const long long held = static_cast<long long>(device.threads_per_sm) * device.sm_count;
+    base.THREADS = 4 * threads > held ? 256 : 128;
+    base.VECTOR = 2 * threads > held ? 8 : 4;
+    return Space<Params>(base).axis(&Params::THREADS, {64, 128, 256}).axis(&Params::VECTOR, {4, 8});
   }
 
   static cu::LaunchShape launch_shape(const Problem& problem, const Params& c) {

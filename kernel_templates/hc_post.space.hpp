@@ -45,9 +45,15 @@ struct HcPost {
 
   static bool runs_on(const cu::DeviceLimits& device) { return device.arch >= 80; }
 
-  static Space<Params> space(const Problem& problem, const cu::DeviceLimits&) {
+  static Space<Params> space(const Problem& problem, const cu::DeviceLimits& device) {
     Params base;
     base.HIDDEN = problem.hidden;
+    // Few tokens are dealt to the card warp by warp.
+    const int warps = problem.tokens * ((problem.hidden + 127) / 128);
+    if (warps <= 16 * device.sm_count) {
+      base.THREADS = 32;
+      if (warps > 2 * device.sm_count && problem.hidden % 8 == 0) base.VECTOR = 8;
+    }
     return Space<Params>(base)
         .axis(&Params::THREADS, {32, 64, 128, 256})
         .axis(&Params::VECTOR, {2, 4, 8})

@@ -48,13 +48,7 @@ struct IndexerScoresSm90 {
     base.HEADS = problem.heads;
     base.PAGE_ENTRIES = problem.page_entries;
     base.PAGE_BYTES = problem.page_bytes;
-    base.WARPGROUPS = base.RESIDENT = 2;
-    const long long tiles = static_cast<long long>(problem.rows) * ((problem.entries + 63) / 64);
-    if (tiles <= static_cast<long long>(base.WARPGROUPS) * base.RESIDENT * device.sm_count) {
-      // A warpgroup has one tile or none: half as many, that ask for their keys at once.
-      base.KEY_TILES = base.RESIDENT = 1;
-      base.STAGES = 8;
-    }
+    base = untuned(base, problem, device);
     return Space<Params>(base)
         .axis(&Params::WARPGROUPS, {1, 2, 4, 5})
         .axis(&Params::KEY_TILES, {1, 2})
@@ -76,6 +70,21 @@ struct IndexerScoresSm90 {
           return smem_bytes(c) <= device.smem_per_block_bytes &&
                  c.RESIDENT * (smem_bytes(c) + 1024) <= device.smem_per_sm_bytes;
         });
+  }
+
+  /// What runs where nobody has tuned it, by the tiles of 64 keys of all rows: one at a time while
+  /// each warpgroup has about one; then two; and two blocks to a multiprocessor, one of which
+  /// multiplies while the other begins a row, once they have more than two tiles a warpgroup.
+  static Params untuned(Params base, const Problem& problem, const cu::DeviceLimits& device) {
+    const long long tiles = static_cast<long long>(problem.rows) * ((problem.entries + 63) / 64);
+    const bool few = tiles <= 2LL * device.sm_count;
+    base.WARPGROUPS = 2;
+    base.KEY_TILES = few ? 1 : 2;
+    base.STAGES = few ? 8 : 4;
+    Params two = base;
+    two.RESIDENT = 2;
+    const bool fits = two.RESIDENT * (smem_bytes(two) + 1024) <= device.smem_per_sm_bytes;
+    return tiles > 4LL * device.sm_count && fits ? two : base;
   }
 
   static int smem_bytes(const Params& c) {

@@ -71,27 +71,34 @@ struct IndexerTopk {
     const bool clusters = device.arch == 90 && device.has_clusters &&
                           std::has_single_bit(static_cast<unsigned>(problem.topk));
     const auto in_cluster = [&](int threads, int vectors, int cluster) {
-      if (!clusters || problem.rows * cluster > device.sm_count || problem.topk > 512 ||
+      const int scores = cluster * indexer_topk_chunk(threads, vectors);
+      if (!clusters || problem.topk > 512 ||
           cluster * threads > 8 * indexer_topk_cluster_maxima(problem.topk) ||
-          problem.entries > cluster * indexer_topk_chunk(threads, vectors))
+          problem.entries > scores || scores > std::max(2 * problem.entries, 8192))
         return false;
       c.THREADS = threads;
       c.VECTORS = vectors;
       c.CLUSTER = cluster;
       return true;
     };
-    const bool is_short = problem.entries <= 1024;
-    if (is_short && problem.rows >= 256 && problem.topk <= 512) {
-      // Small blocks, of which a multiprocessor has several.
-      c.THREADS = 256;
-      c.VECTORS = 4;
-    } else if (is_short && problem.topk <= 512) {
-      c.THREADS = 512;
-      c.VECTORS = 2;
+    const auto alone = [&](int threads, int vectors) {
+      if (2 * problem.topk > threads * vectors) return false;
+      c.THREADS = threads;
+      c.VECTORS = vectors;
+      return true;
+    };
+    // Small blocks, several to a multiprocessor, where rows are more than these.
+    const bool many = problem.rows > device.sm_count;
+    const auto room_for = [&](int cluster) { return problem.rows * cluster <= device.sm_count; };
+    if (problem.entries <= 4096) {
+      if (!(many ? alone(256, 4) : alone(512, 2))) c.VECTORS = 2;
     } else if (problem.entries <= 8192) {
-      if (!in_cluster(512, 1, 4)) c.VECTORS = 2;
-    } else if (!in_cluster(512, 2, 8) && !(problem.rows <= 4 && in_cluster(1024, 4, 8)) &&
-               problem.rows > 4) {
+      if (!(room_for(8) && in_cluster(512, 1, 4)) && !(room_for(2) && in_cluster(512, 2, 2)) &&
+          !(many && alone(256, 8)))
+        c.VECTORS = 2;
+    } else if (!(room_for(8) && in_cluster(512, 2, 8)) &&
+               !(problem.rows <= 4 && room_for(8) && in_cluster(1024, 4, 8)) &&
+               !in_cluster(1024, 4, 2) && problem.rows > 4) {
       c.VECTORS = 8;
     }
     return c;

@@ -65,7 +65,8 @@ struct RouterTopk {
     base.TOP = problem.top;
     base.HASH = problem.hash;
     base.GATE = problem.gate;
-    if (!base.GATE) base.WARPS = 4;
+    // Without the gate a warp's token is all there is to do; choosing its experts takes longest.
+    if (!base.GATE) base.WARPS = base.HASH ? 4 : 2;
     Space<Params> space(base);
     if (base.GATE) {
       space.axis(&Params::BLOCK_EXPERTS, {4, 8}).axis(&Params::WARPS, {8, 16});

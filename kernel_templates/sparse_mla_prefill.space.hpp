@@ -57,6 +57,12 @@ struct SparseMlaPrefill {
     };
     for (base.STAGES = 3; base.STAGES > 1 && !fits(base);)
       --base.STAGES;
+    // A rank of eight heads: two blocks of a multiprocessor, one of which multiplies while the
+    // other converts keys.
+    Params pair = base;
+    pair.SLABS_PER_WARP = pair.BLOCKS_PER_SM = pair.PRODUCER_WARPS = pair.STAGES = 2;
+    pair.TILE_KV = problem.selected_slots >= 256 ? 64 : 32;
+    if (problem.heads == 8 && device.arch < 100 && fits(pair)) base = pair;
     return Space<Params>(base)
         .axis(&Params::TILE_HEADS, {8, 16, 32})
         .axis(&Params::TILE_KV, {32, 64})

@@ -59,9 +59,13 @@ StepKernels::Slot want_attention(Collector& collector,
   using kernels::SparseMlaDecode, kernels::SparseMlaDecodeSm90, kernels::SparseMlaDecodeSimt;
   using kernels::SparseMlaPrefill, kernels::SparseMlaPrefillSm90;
   if (problem.rows > kMostNarrowRows) {
-    return SparseMlaPrefillSm90::runs_on(collector.limits())
+    if (!SparseMlaPrefillSm90::runs_on(collector.limits())) {
+      return collector.template want<SparseMlaPrefill>(problem);
+    }
+    // A wgmma has 64 rows of keys however few heads there are: eight leave it behind.
+    return problem.heads > 8
                ? collector.template want<SparseMlaPrefillSm90, SparseMlaPrefill>(problem)
-               : collector.template want<SparseMlaPrefill>(problem);
+               : collector.template want<SparseMlaPrefill, SparseMlaPrefillSm90>(problem);
   }
   // One head to a block, without tensor cores: serves where a user pins it, for comparison.
   if constexpr (requires { collector.pins(SparseMlaDecodeSimt::kStem); }) {

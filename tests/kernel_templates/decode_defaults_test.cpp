@@ -1,4 +1,6 @@
 #include <catch2/catch.hpp>
+#include <tuple>
+#include <utility>
 
 #include "kernel_templates/act_quant.space.hpp"
 #include "kernel_templates/compress_kv.space.hpp"
@@ -6,6 +8,7 @@
 #include "kernel_templates/indexer_scores_sm90.space.hpp"
 #include "kernel_templates/indexer_topk.space.hpp"
 #include "kernel_templates/sample_tokens.space.hpp"
+#include "kernel_templates/sparse_mla_prefill.space.hpp"
 
 using namespace ingot;
 
@@ -46,6 +49,7 @@ TEST_CASE("the index keys' defaults on an H200 are a tuning's choices", "[cpu][f
   CHECK(topk(4096, 1024) == std::tuple(256, 4, 1));
   CHECK(topk(4, 8192) == std::tuple(512, 1, 4));
   CHECK(topk(1, 32768) == std::tuple(512, 2, 8));
+  CHECK(topk(64, 32768) == std::tuple(1024, 4, 2));
 }
 
 TEST_CASE("the compressors' defaults follow how many tokens come at a time", "[cpu][families]") {
@@ -56,6 +60,13 @@ TEST_CASE("the compressors' defaults follow how many tokens come at a time", "[c
   CHECK((one.CHANNELS == 2 && one.TOKENS_AHEAD == 4));
   const auto chunk = default_of<CompressKv>({.tokens = 4096, .ratio = 128});
   CHECK((chunk.CHANNELS == 4 && chunk.TOKENS_AHEAD == 8));
+}
+
+TEST_CASE("a rank of eight heads has two blocks of a prompt's attention on a multiprocessor",
+          "[cpu][families]") {
+  using kernels::SparseMlaPrefill;
+  CHECK(default_of<SparseMlaPrefill>({.rows = 1024, .heads = 8}).BLOCKS_PER_SM == 2);
+  CHECK(default_of<SparseMlaPrefill>({.rows = 1024, .heads = 64}).BLOCKS_PER_SM == 1);
 }
 
 TEST_CASE("many groups are quantised by large blocks", "[cpu][families]") {

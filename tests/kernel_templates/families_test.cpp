@@ -115,8 +115,15 @@ TEST_CASE("top-k deals few long rows to clusters where the card has them", "[cpu
     CHECK(usual(problem, *ampere).CLUSTER == 1);
   }
   CHECK(usual({.rows = 1, .entries = 131072}, *hopper).CLUSTER == 8);
-  // Too many rows, too long, too short, or a number that is no power of two.
-  CHECK(usual({.rows = 64, .entries = 32768}, *hopper).CLUSTER == 1);
+  // More rows than clusters of eight have room for, still where each takes several turns.
+  CHECK(usual({.rows = 64, .entries = 32768}, *hopper).CLUSTER == 2);
+  CHECK(usual({.rows = 256, .entries = 32768}, *hopper).CLUSTER == 2);
+  CHECK(usual({.rows = 8, .entries = 8192}, *hopper).CLUSTER == 4);
+  CHECK(usual({.rows = 64, .entries = 8192}, *hopper).CLUSTER == 2);
+  CHECK(usual({.rows = 256, .entries = 8192}, *hopper).THREADS == 256);
+  CHECK(usual({.rows = 4096, .entries = 1024}, *hopper).THREADS == 256);
+  CHECK(usual({.rows = 16, .entries = 12288}, *hopper).CLUSTER == 1);
+  // Too long, too short, or a number that is no power of two.
   CHECK(usual({.rows = 1, .entries = 262144}, *hopper).CLUSTER == 1);
   CHECK(usual({.rows = 1, .entries = 2048}, *hopper).CLUSTER == 1);
   CHECK(usual({.rows = 1, .entries = 32768, .topk = 500}, *hopper).CLUSTER == 1);

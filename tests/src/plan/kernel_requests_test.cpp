@@ -308,7 +308,7 @@ TEST_CASE("the indexer is whole on every rank, and tuned for each bucket", "[cpu
   CHECK(has("fp8_linear_sm90+fp8_linear rows0=4096 rows1=8192 rows2=0 cols=1024"));
   CHECK(has("indexer_queries rows=1 heads=64"));
   for (const std::string entries : {"2048", "262144"}) {
-    CHECK(has("indexer_scores+indexer_scores_sm90 rows=1 rows_together=1 heads=64 entries=" +
+    CHECK(has("indexer_scores_sm90+indexer_scores rows=1 rows_together=1 heads=64 entries=" +
               entries));
     CHECK(has("indexer_topk rows=1 entries=" + entries));
   }
