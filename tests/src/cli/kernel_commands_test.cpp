@@ -174,13 +174,13 @@ TEST_CASE("the cache is listed, verified, explained, carried and collected", "[c
   CHECK(all > lines.size());
 
   CHECK_THAT(
-      run({"cache", "explain", "expert_sum", "THREADS=128", "--arch", "sm_90a"}, home.path()).out,
+      run({"cache", "explain", "expert_sum", "VECTOR=4", "--arch", "sm_90a"}, home.path()).out,
       Catch::Contains("hit: "));
   const auto miss =
-      run({"cache", "explain", "expert_sum", "THREADS=128", "VECTOR=4", "--arch", "sm_90a"},
+      run({"cache", "explain", "expert_sum", "THREADS=128", "VECTOR=8", "--arch", "sm_90a"},
           home.path());
   CHECK(miss.status == 0);
-  CHECK_THAT(miss.out, Catch::Contains("param VECTOR: wanted 4, the entry has 8"));
+  CHECK_THAT(miss.out, Catch::Contains("param THREADS: wanted 128, the entry has 256"));
   CHECK(
       run({"cache", "explain", "expert_sum", "WIDTH=5", "--arch", "sm_90a"}, home.path()).status ==
       2);
