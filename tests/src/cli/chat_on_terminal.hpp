@@ -77,6 +77,23 @@ struct ChatOnTerminal {
     const auto text = read_whole_file(state / "ingot/chat_history");
     return text ? *text : std::string();
   }
+  /// Until so many bytes of an answer are there: behind what is said of reading the prompt, where
+  /// that takes long enough to be said.
+  bool wait_for_answer(std::size_t bytes) {
+    constexpr std::string_view kBegin = "reading: ", kEnd = " tokens";
+    constexpr std::size_t kCleared = 16;  // at most, for the line's end to be gone again
+    const std::string& out = program.out();
+    const std::size_t first = out.size();
+    for (;;) {
+      std::size_t from = first;
+      if (const std::size_t said = out.rfind(kBegin); said != std::string::npos && said >= first) {
+        const std::size_t end = out.find(kEnd, said);
+        from = end == std::string::npos ? out.size() : end + kEnd.size() + kCleared;
+      }
+      if (out.size() >= from + bytes) return true;
+      if (!program.wait_for_more(1)) return false;
+    }
+  }
   int leave() {
     program.send(kCtrlD);
     return program.wait();

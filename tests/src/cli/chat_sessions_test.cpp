@@ -449,7 +449,7 @@ TEST_CASE("a signal or a terminal that goes saves the session first", "[cpu][cli
   if (answering) {
     chat.program.send("hello\r");
     REQUIRE(chat.program.wait_for("\r\n"));
-    REQUIRE(chat.program.wait_for_more(10));
+    REQUIRE(chat.wait_for_answer(10));
   } else {
     chat.ask("hello");
   }

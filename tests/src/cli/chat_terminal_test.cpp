@@ -71,7 +71,7 @@ TEST_CASE("Ctrl-C ends an answer and keeps the session", "[cpu][cli][pty]") {
   chat.program.send("hello\r");
   REQUIRE(chat.program.wait_for("\r\n"));
   // Some of the answer is there.
-  REQUIRE(chat.program.wait_for_more(20));
+  REQUIRE(chat.wait_for_answer(20));
   // Any number of times does no harm.
   chat.program.send("\x03\x03");
   REQUIRE(chat.program.wait_for("\"finish_reason\": \"cancelled\""));
@@ -82,7 +82,7 @@ TEST_CASE("Ctrl-C ends an answer and keeps the session", "[cpu][cli][pty]") {
   chat.program.send("x\r");
   REQUIRE(chat.program.wait_for("\r\n"));
   REQUIRE(chat.program.wait_for(thinking == "none" ? "" : "\x1b[2m"));
-  REQUIRE(chat.program.wait_for_more(20));
+  REQUIRE(chat.wait_for_answer(20));
   chat.program.send(kCtrlC);
   REQUIRE(chat.program.wait_for("\"prefilled_tokens\": "));
   const std::string& out = chat.program.out();
