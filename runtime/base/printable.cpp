@@ -73,6 +73,29 @@ std::string printable(std::string_view text) {
   return spell_out(text, [](std::size_t) { return false; });
 }
 
+std::string printable_json(std::string_view json) {
+  std::string out;
+  out.reserve(json.size());
+  for (std::size_t at = 0; at < json.size();) {
+    const Utf8Part part = next_utf8(json, at);
+    const std::string_view bytes = json.substr(at, part.bytes);
+    at += part.bytes;
+    const bool whole = part.kind == Utf8Part::Kind::character;
+    const char32_t code = whole ? code_point(bytes) : 0;
+    // What is below the blank is spelled out inside of strings already, or is white space.
+    if (!whole || code < 0x20 || !is_spelled_out(code)) {
+      out += bytes;
+    } else if (code < 0x10000) {
+      fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(code));
+    } else {
+      const unsigned above = static_cast<unsigned>(code) - 0x10000;
+      fmt::format_to(std::back_inserter(out), "\\u{:04x}\\u{:04x}", 0xD800 + (above >> 10),
+                     0xDC00 + (above & 0x3FF));
+    }
+  }
+  return out;
+}
+
 std::string printable_message(std::string_view text) {
   return spell_out(text, [&](std::size_t behind) { return text.substr(behind, 2) == "  "; });
 }

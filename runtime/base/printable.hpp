@@ -15,4 +15,7 @@ std::string printable(std::string_view text);
 /// blanks behind it stays. No outside text can begin a line at its left edge.
 std::string printable_message(std::string_view text);
 
+/// The same of a JSON document, in which it stays the same document: \uNNNN.
+std::string printable_json(std::string_view json);
+
 }  // namespace ingot

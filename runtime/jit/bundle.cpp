@@ -134,9 +134,11 @@ Result<ExportResult> export_bundle(const std::vector<CubinCache>& layers,
     }
   }
   if (bundle.kernels.empty() && bundle.files.empty()) {
-    return fail(ErrorCode::not_found,
-                fmt::format("exporting to {}: the cache holds nothing{}", file.string(),
-                            archs.empty() ? "" : fmt::format(" for {}", fmt::join(archs, ", "))));
+    return fail(
+        ErrorCode::not_found,
+        fmt::format("exporting to {}: the cache holds nothing{}; fill it with `ingot prewarm`",
+                    file.string(),
+                    archs.empty() ? "" : fmt::format(" for {}", fmt::join(archs, ", "))));
   }
   result.files = static_cast<int>(bundle.files.size());
   const std::string bytes = encode_bundle(bundle);

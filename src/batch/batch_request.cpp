@@ -406,7 +406,8 @@ std::string template_id(const JsonValue& fields, std::int64_t line) {
 LineFailure too_long(const InputLine& line) {
   return line_failure(
       line, "line_too_long",
-      fmt::format("the line is longer than {} MiB and was not read", kMaxLineBytes >> 20));
+      fmt::format("the line is longer than {} MiB and was not read; make several requests of it",
+                  kMaxLineBytes >> 20));
 }
 
 }  // namespace

@@ -2,10 +2,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/base/printable.hpp"
+
 namespace ingot {
 
 std::string json_line(const nlohmann::ordered_json& document) {
-  return document.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return printable_json(
+      document.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
 }  // namespace ingot

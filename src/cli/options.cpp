@@ -523,6 +523,11 @@ Result<Command> parse_command_line(std::span<const char* const> arguments,
     return fail(ErrorCode::invalid_argument,
                 fmt::format("unknown command \"{}\" (see `{} --help`)", word, chosen_name()));
   };
+  const auto unexpected = [&] {
+    return fail(ErrorCode::invalid_argument,
+                fmt::format("{} (see `{} --help`)", unexpected_words(app.remaining(true), words),
+                            chosen_name()));
+  };
   try {
     app.parse(static_cast<int>(pointers.size()), pointers.data());
   } catch (const CLI::CallForHelp&) {
@@ -535,9 +540,12 @@ Result<Command> parse_command_line(std::span<const char* const> arguments,
     if (const auto word = unknown_command(app); !word.empty()) return no_such_command(word);
     return PrintAndExit{std::string(version.what()) + "\n"};
   } catch (const CLI::ExtrasError&) {
+    return unexpected();
+  } catch (const CLI::RequiredError& error) {
+    // A word that is not known was perhaps meant for what is missing.
+    if (!app.remaining(true).empty()) return unexpected();
     return fail(ErrorCode::invalid_argument,
-                fmt::format("{} (see `{} --help`)", unexpected_words(app.remaining(true), words),
-                            chosen_name()));
+                fmt::format("{} (see `{} --help`)", one_line(error.what()), chosen_name()));
   } catch (const CLI::ParseError& error) {
     return fail(ErrorCode::invalid_argument,
                 fmt::format("{} (see `{} --help`)", one_line(error.what()), chosen_name()));

@@ -4,6 +4,7 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/base/log.hpp"
+#include "runtime/base/printable.hpp"
 #include "src/checkpoint/model_config.hpp"
 #include "src/cli/model_loader.hpp"
 #include "src/cli/read_text_file.hpp"
@@ -48,7 +49,7 @@ std::string piece_text(std::string_view bytes) {
   std::string out;
   while (!bytes.empty()) {
     const std::size_t valid = valid_utf8_prefix(bytes);
-    const std::string quoted = to_python_json(bytes.substr(0, valid));
+    const std::string quoted = printable_json(to_python_json(bytes.substr(0, valid)));
     out.append(quoted, 1, quoted.size() - 2);
     bytes.remove_prefix(valid);
     if (bytes.empty()) break;
@@ -69,7 +70,7 @@ class Printer {
   /// Of JSON: a part of the text.
   void text(std::string_view part) {
     std::string mended;
-    const std::string quoted = to_python_json(mend_utf8(part, mended));
+    const std::string quoted = printable_json(to_python_json(mend_utf8(part, mended)));
     fmt::print(out_, "{}", std::string_view(quoted).substr(1, quoted.size() - 2));
   }
   void ids(std::span<const TokenId> ids) {

@@ -27,6 +27,11 @@ TEST_CASE("what could steer a terminal is spelled out, everything else stays", "
   CHECK(printable(text) == shown);
 }
 
+TEST_CASE("JSON that is spelled out is the same document", "[cpu][base]") {
+  CHECK(printable_json("{\"a\": \"\x7f\u202e\u009b caf\u00e9 \U000E0041\\u001b\"}\n") ==
+        "{\"a\": \"\\u007f\\u202e\\u009b caf\u00e9 \\udb40\\udc41\\u001b\"}\n");
+}
+
 TEST_CASE("a message keeps the lines of its list, and no text begins one at the left edge",
           "[cpu][base]") {
   CHECK(printable_message("two problems\n  one\x1b\n  two") == "two problems\n  one\\x1b\n  two");

@@ -46,6 +46,10 @@ TEST_CASE("arguments that were not expected are named as they were given", "[cpu
           "the following arguments were not expected: --top-k 3 (see `ingot score --help`)");
   refused({"tokens", "--text", "a", "b", "c", "b"}, "were not expected: b c b (see");
   refused({"tokens", "--text", "a", "b"}, "the following argument was not expected: b (see");
+  // Also where something required is missing, for which they were perhaps meant.
+  refused({"tokens", "--txt"}, "the following argument was not expected: --txt (see");
+  refused({"generate", "--inptu"}, "the following argument was not expected: --inptu (see");
+  refused({"cache", "lst"}, "the following argument was not expected: lst (see");
 }
 
 TEST_CASE("a file that a command is told to write is not replaced without --force", "[cpu][cli]") {
