@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <iterator>
 
 #include "runtime/base/utf8.hpp"
@@ -11,7 +12,7 @@ namespace ingot {
 namespace {
 
 struct Range {
-  char32_t first, last;
+  std::int32_t first, last;
 };
 
 /// Beyond ASCII. Joiners (U+200C, U+200D) are not among them: words and emoji need them.
@@ -28,16 +29,16 @@ constexpr Range kSpelledOut[] = {
 };
 
 /// The code point of a whole character of UTF-8.
-char32_t code_point(std::string_view character) {
+std::int32_t code_point(std::string_view character) {
   const auto lead = static_cast<unsigned char>(character[0]);
   if (character.size() == 1) return lead;
-  char32_t code = lead & (0x7Fu >> character.size());
+  std::int32_t code = lead & (0x7F >> character.size());
   for (const char c : character.substr(1))
-    code = code << 6 | (static_cast<unsigned char>(c) & 0x3Fu);
+    code = code << 6 | (static_cast<unsigned char>(c) & 0x3F);
   return code;
 }
 
-bool is_spelled_out(char32_t code) {
+bool is_spelled_out(std::int32_t code) {
   if (code < 0x80) return code < 0x20 || code == 0x7F;
   for (const Range& range : kSpelledOut) {
     if (code >= range.first && code <= range.last) return true;
@@ -45,25 +46,33 @@ bool is_spelled_out(char32_t code) {
   return false;
 }
 
-template <class KeepLineFeed>
-std::string spell_out(std::string_view text, const KeepLineFeed& keep_line_feed) {
-  std::string out;
-  out.reserve(text.size());
+/// A text part by part: a whole character, or bytes that are none.
+/// @param add  (bytes, code point or -1, place behind them): appends what is shown for them
+template <class Add>
+void each_part(std::string_view text, const Add& add) {
   for (std::size_t at = 0; at < text.size();) {
     const Utf8Part part = next_utf8(text, at);
     const std::string_view bytes = text.substr(at, part.bytes);
     at += part.bytes;
     const bool whole = part.kind == Utf8Part::Kind::character;
-    const char32_t code = whole ? code_point(bytes) : 0;
-    if (whole && (!is_spelled_out(code) || (code == '\n' && keep_line_feed(at)))) {
+    add(bytes, whole ? code_point(bytes) : -1, at);
+  }
+}
+
+template <class KeepLineFeed>
+std::string spell_out(std::string_view text, const KeepLineFeed& keep_line_feed) {
+  std::string out;
+  out.reserve(text.size());
+  each_part(text, [&](std::string_view bytes, std::int32_t code, std::size_t behind) {
+    if (code >= 0 && (!is_spelled_out(code) || (code == '\n' && keep_line_feed(behind)))) {
       out += bytes;
-    } else if (whole && code >= 0x80) {
-      fmt::format_to(std::back_inserter(out), "\\u{{{:x}}}", static_cast<unsigned>(code));
+    } else if (code >= 0x80) {
+      fmt::format_to(std::back_inserter(out), "\\u{{{:x}}}", code);
     } else {
       for (const char c : bytes)
         fmt::format_to(std::back_inserter(out), "\\x{:02x}", static_cast<unsigned char>(c));
     }
-  }
+  });
   return out;
 }
 
@@ -73,31 +82,25 @@ std::string printable(std::string_view text) {
   return spell_out(text, [](std::size_t) { return false; });
 }
 
+std::string printable_message(std::string_view text) {
+  return spell_out(text, [&](std::size_t behind) { return text.substr(behind, 2) == "  "; });
+}
+
 std::string printable_json(std::string_view json) {
   std::string out;
   out.reserve(json.size());
-  for (std::size_t at = 0; at < json.size();) {
-    const Utf8Part part = next_utf8(json, at);
-    const std::string_view bytes = json.substr(at, part.bytes);
-    at += part.bytes;
-    const bool whole = part.kind == Utf8Part::Kind::character;
-    const char32_t code = whole ? code_point(bytes) : 0;
+  each_part(json, [&](std::string_view bytes, std::int32_t code, std::size_t) {
     // What is below the blank is spelled out inside of strings already, or is white space.
-    if (!whole || code < 0x20 || !is_spelled_out(code)) {
+    if (code < 0x20 || !is_spelled_out(code)) {
       out += bytes;
     } else if (code < 0x10000) {
-      fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(code));
+      fmt::format_to(std::back_inserter(out), "\\u{:04x}", code);
     } else {
-      const unsigned above = static_cast<unsigned>(code) - 0x10000;
-      fmt::format_to(std::back_inserter(out), "\\u{:04x}\\u{:04x}", 0xD800 + (above >> 10),
-                     0xDC00 + (above & 0x3FF));
+      fmt::format_to(std::back_inserter(out), "\\u{:04x}\\u{:04x}",
+                     0xD800 + ((code - 0x10000) >> 10), 0xDC00 + (code & 0x3FF));
     }
-  }
+  });
   return out;
-}
-
-std::string printable_message(std::string_view text) {
-  return spell_out(text, [&](std::size_t behind) { return text.substr(behind, 2) == "  "; });
 }
 
 }  // namespace ingot

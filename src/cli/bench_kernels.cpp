@@ -24,7 +24,7 @@ std::vector<int> tp_sizes(const BenchOptions& options, const ModelConfig& config
   for (const int heads : options.heads) {
     if (config.num_heads % heads != 0) {
       throw EngineError(ErrorCode::invalid_argument,
-                        fmt::format("--heads {}: the model has {}; give at most that many", heads,
+                        fmt::format("--heads {}: the model has {}; give a divisor of that", heads,
                                     config.num_heads));
     }
     sizes.push_back(config.num_heads / heads);
