@@ -519,14 +519,12 @@ Result<Command> parse_command_line(std::span<const char* const> arguments,
   std::vector<const char*> pointers;
   for (const std::string& word : words)
     pointers.push_back(word.c_str());
-  const auto no_such_command = [&](const std::string& word) {
+  const auto refused = [&](const std::string& why) {
     return fail(ErrorCode::invalid_argument,
-                fmt::format("unknown command \"{}\" (see `{} --help`)", word, chosen_name()));
+                fmt::format("{} (see `{} --help`)", why, chosen_name()));
   };
-  const auto unexpected = [&] {
-    return fail(ErrorCode::invalid_argument,
-                fmt::format("{} (see `{} --help`)", unexpected_words(app.remaining(true), words),
-                            chosen_name()));
+  const auto no_such_command = [&](const std::string& word) {
+    return refused(fmt::format("unknown command \"{}\"", word));
   };
   try {
     app.parse(static_cast<int>(pointers.size()), pointers.data());
@@ -540,15 +538,13 @@ Result<Command> parse_command_line(std::span<const char* const> arguments,
     if (const auto word = unknown_command(app); !word.empty()) return no_such_command(word);
     return PrintAndExit{std::string(version.what()) + "\n"};
   } catch (const CLI::ExtrasError&) {
-    return unexpected();
+    return refused(unexpected_words(app.remaining(true), words));
   } catch (const CLI::RequiredError& error) {
     // A word that is not known was perhaps meant for what is missing.
-    if (!app.remaining(true).empty()) return unexpected();
-    return fail(ErrorCode::invalid_argument,
-                fmt::format("{} (see `{} --help`)", one_line(error.what()), chosen_name()));
+    const auto unknown = app.remaining(true);
+    return refused(unknown.empty() ? one_line(error.what()) : unexpected_words(unknown, words));
   } catch (const CLI::ParseError& error) {
-    return fail(ErrorCode::invalid_argument,
-                fmt::format("{} (see `{} --help`)", one_line(error.what()), chosen_name()));
+    return refused(one_line(error.what()));
   }
 
   const auto settings_of = [&](const CLI::App& command, const SettingFlags& flags) {
