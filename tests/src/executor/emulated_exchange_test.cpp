@@ -112,6 +112,39 @@ float value_of(int rank, int round, int i) {
   return static_cast<float>(static_cast<int>(mixed >> 24) - 128) * 0.5F;
 }
 
+/// What a rank says in an all-reduce: an fp32 part and a bf16 part.
+struct Summand {
+  std::vector<float> sums;
+  std::vector<kernels::bf16> values;
+};
+Summand summand_of(int rank, int round, int elements) {
+  Summand made;
+  for (int i = 0; i < elements; ++i) {
+    const float value = value_of(rank, round, i);
+    made.sums.push_back(value * 0.125F);
+    made.values.push_back({.bits = reference::bf16_bits(value)});
+  }
+  return made;
+}
+
+/// Throws where one of the sums is not that of all ranks' summands, to the bit.
+void require_sums(const std::vector<kernels::bf16>& got, const kernels::AllReduceProblem& problem,
+                  int round) {
+  const int hidden = problem.hidden;
+  for (int i = 0; i < problem.tokens * hidden; ++i) {
+    float total = 0;
+    for (int rank = 0; rank < problem.ranks; ++rank) {
+      const float value = value_of(rank, round, i);
+      total += (problem.has_sums ? value * 0.125F : 0.0F) + (problem.has_values ? value : 0.0F);
+    }
+    for (int c = 0; c < problem.copies; ++c) {
+      const int at = (i / hidden * problem.copies + c) * hidden + i % hidden;
+      if (got[static_cast<std::size_t>(at)].bits != reference::bf16_bits(total))
+        throw std::runtime_error("a sum is wrong");
+    }
+  }
+}
+
 }  // namespace
 
 TEST_CASE("ranks add to the bit, in one shot and in two, again and again", "[cpu][executor]") {
@@ -131,41 +164,20 @@ TEST_CASE("ranks add to the bit, in one shot and in two, again and again", "[cpu
   params.THREADS = 128;
   params.BLOCKS = 2;  // so that blocks go around
   const jit::Kernel kernel = ranks.load<kernels::AllReduce>(params);
-  ranks.run([&, size = size, sums = sums, copies = copies](Ranks::Rank& rank, int r) {
+  ranks.run([&, copies = copies](Ranks::Rank& rank, int r) {
     for (int round = 0; round < 5; ++round) {
       auto one = problem;
       one.tokens = round % 2 == 0 ? 23 : 1;  // launches of different sizes by turns
-      const int elements = one.tokens * kHidden;
-      std::vector<float> fp32(static_cast<std::size_t>(elements));
-      std::vector<kernels::bf16> values(fp32.size());
-      for (int i = 0; i < elements; ++i) {
-        const auto at = static_cast<std::size_t>(i);
-        fp32[at] = value_of(r, round, i) * 0.125F;
-        values[at].bits = reference::bf16_bits(value_of(r, round, i));
-      }
+      const Summand own = summand_of(r, round, one.tokens * kHidden);
+      const std::size_t results = own.sums.size() * static_cast<std::size_t>(copies);
       auto args = rank.links.reduce_args();
-      args.sums = rank.place(fp32);
-      args.values = rank.place(values);
-      args.out =
-          rank.place(std::vector<kernels::bf16>(fp32.size() * static_cast<std::size_t>(copies)));
+      args.sums = rank.place(own.sums);
+      args.values = rank.place(own.values);
+      args.out = rank.place(std::vector<kernels::bf16>(results));
       args.tokens = one.tokens;
       args.hidden = kHidden;
       kernel.launch(rank.stream, kernels::AllReduce::launch_shape(one, params), args);
-      const auto got = rank.fetch<kernels::bf16>(rank.buffers.back(),
-                                                 fp32.size() * static_cast<std::size_t>(copies));
-      int wrong = 0;
-      for (int i = 0; i < elements; ++i) {
-        float total = 0;
-        for (int from = 0; from < size; ++from) {
-          const float value = value_of(from, round, i);
-          total += (sums ? value * 0.125F : 0.0F) + value;
-        }
-        for (int c = 0; c < copies; ++c) {
-          const int at = (i / kHidden * copies + c) * kHidden + i % kHidden;
-          wrong += got[static_cast<std::size_t>(at)].bits != reference::bf16_bits(total);
-        }
-      }
-      if (wrong != 0) throw std::runtime_error("a sum is wrong");
+      require_sums(rank.fetch<kernels::bf16>(rank.buffers.back(), results), one, round);
       rank.links.throw_if_stopped();
     }
   });
@@ -196,49 +208,28 @@ TEST_CASE("ranks add many tokens at once to the bit, also where a sum takes its 
     outs[static_cast<std::size_t>(r)] =
         rank.place(std::vector<kernels::bf16>(kMost * static_cast<std::size_t>(copies)));
   });
-  ranks.run(
-      [&, size = size, sums = sums, values = values, copies = copies](Ranks::Rank& rank, int r) {
-        for (int round = 0; round < 5; ++round) {
-          auto one = problem;
-          one.tokens = round % 2 == 0 ? kMostTokens : 1;  // launches of different sizes by turns
-          const int elements = one.tokens * kHidden;
-          std::vector<float> fp32(static_cast<std::size_t>(elements));
-          std::vector<kernels::bf16> bf16(fp32.size());
-          for (int i = 0; i < elements; ++i) {
-            const auto at = static_cast<std::size_t>(i);
-            fp32[at] = value_of(r, round, i) * 0.125F;
-            bf16[at].bits = reference::bf16_bits(value_of(r, round, i));
-          }
-          auto args = rank.links.wide_reduce_args();
-          args.sums = rank.place(fp32);
-          args.values = rank.place(bf16);
-          std::copy(outs.begin(), outs.end(), args.out);
-          if (copies == 1) {  // in the place of the values
-            rank.buffers.front().copy_from_host(rank.stream, std::as_bytes(std::span(bf16)));
-            rank.stream.synchronize();
-            args.values = outs[static_cast<std::size_t>(r)];
-          }
-          args.tokens = one.tokens;
-          args.hidden = kHidden;
-          kernel.launch(rank.stream, kernels::AllReduceWide::launch_shape(one, params), args);
-          const auto got = rank.fetch<kernels::bf16>(
-              rank.buffers.front(), fp32.size() * static_cast<std::size_t>(copies));
-          int wrong = 0;
-          for (int i = 0; i < elements; ++i) {
-            float total = 0;
-            for (int from = 0; from < size; ++from) {
-              const float value = value_of(from, round, i);
-              total += (sums ? value * 0.125F : 0.0F) + (values ? value : 0.0F);
-            }
-            for (int c = 0; c < copies; ++c) {
-              const int at = (i / kHidden * copies + c) * kHidden + i % kHidden;
-              wrong += got[static_cast<std::size_t>(at)].bits != reference::bf16_bits(total);
-            }
-          }
-          if (wrong != 0) throw std::runtime_error("a sum is wrong");
-          rank.links.throw_if_stopped();
-        }
-      });
+  ranks.run([&, copies = copies](Ranks::Rank& rank, int r) {
+    for (int round = 0; round < 5; ++round) {
+      auto one = problem;
+      one.tokens = round % 2 == 0 ? kMostTokens : 1;  // launches of different sizes by turns
+      const Summand own = summand_of(r, round, one.tokens * kHidden);
+      auto args = rank.links.wide_reduce_args();
+      args.sums = rank.place(own.sums);
+      args.values = rank.place(own.values);
+      std::copy(outs.begin(), outs.end(), args.out);
+      if (copies == 1) {  // in the place of the values
+        rank.buffers.front().copy_from_host(rank.stream, std::as_bytes(std::span(own.values)));
+        rank.stream.synchronize();
+        args.values = outs[static_cast<std::size_t>(r)];
+      }
+      args.tokens = one.tokens;
+      args.hidden = kHidden;
+      kernel.launch(rank.stream, kernels::AllReduceWide::launch_shape(one, params), args);
+      const std::size_t results = own.sums.size() * static_cast<std::size_t>(copies);
+      require_sums(rank.fetch<kernels::bf16>(rank.buffers.front(), results), one, round);
+      rank.links.throw_if_stopped();
+    }
+  });
   SUCCEED();
 }
 
